@@ -123,9 +123,16 @@ class DeepTrace:
         """
         one_more = [run.shallowest(self._margin) + 1 for run in self._runs]
         alike, work = self._put_together(one_more)
-        if replace(alike.trace, batch_size=other.batch_size, sizes=other.sizes) != other:
+        sized = replace(
+            alike.trace,
+            batch_size=other.batch_size,
+            sizes=other.sizes,
+            column_sums=other.column_sums,
+        )
+        if sized != other or alike.trace.column_sums.keys() != other.column_sums.keys():
             raise NotRepeating("at another batch size, a step does something else")
         sizes = dict(zip(alike.origins, other.sizes, strict=True))
+        sums = {alike.origins[tensor]: each for tensor, each in other.column_sums.items()}
         growing = {(0, tensor) for tensor in self._growing}
         if any(
             origin in growing and size != sizes[origin]
@@ -141,6 +148,7 @@ class DeepTrace:
                 size if origin in growing else sizes[origin]
                 for origin, size in zip(built.origins, built.trace.sizes, strict=True)
             ],
+            column_sums={tensor: sums[built.origins[tensor]] for tensor in built.trace.column_sums},
             operations=[
                 one.operation.with_numbers(numbers.get(one.origin, one.operation.numbers))
                 for one in work
@@ -218,6 +226,7 @@ class _Built:
             makers=[],
             phases=[],
             streams=[],
+            column_sums={},
         )
         self._shallow, self._runs = shallow, runs
         self._alive: dict[Hashable, list[int]] = defaultdict(list)
@@ -258,6 +267,8 @@ class _Built:
         added = self._growing.get(of, ()) if copy is None else ()
         grown = sum(count * size for count, size in zip(self.more, added, strict=False))
         trace.sizes.append(source.sizes[of] + grown)
+        if of in source.column_sums:
+            trace.column_sums[tensor] = source.column_sums[of]
         trace.categories.append(source.categories[of])
         trace.modules.append(self._name(source.modules[of], event, copy))
         trace.makers.append(source.makers[of])

@@ -222,6 +222,7 @@ class _Built:
             makers=[],
             phases=[],
             streams=[],
+            column_sums={},
         )
 
     def take(self, source: Trace, index: int, event: Event, rank: Rank | None, grown: int) -> None:
@@ -237,6 +238,8 @@ class _Built:
         like.append(tensor)
         trace.events.append((ALLOCATE, tensor))
         trace.sizes.append(source.sizes[of] + grown)
+        if of in source.column_sums:
+            trace.column_sums[tensor] = source.column_sums[of]
         trace.categories.append(source.categories[of])
         trace.modules.append(source.modules[of])
         trace.makers.append(source.makers[of])

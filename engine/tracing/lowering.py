@@ -33,6 +33,7 @@ from .recorder import Temporary
 from .recurrent_cells import cell_kernels, cell_operators
 from .recurrent_layers import layer_kernels, layer_operators
 from .recurrent_layers import workspace_bytes as layers_workspace_bytes
+from .reductions import column_sum, resident_threads
 
 _aten = torch.ops.aten
 
@@ -44,10 +45,12 @@ class CudaBehaviour:
     Attributes:
         compute_capability: Such as 8.6.
         cublas_workspace_bytes: Workspace of a cuBLAS handle.
+        resident_threads: How many threads it runs at once.
     """
 
     compute_capability: float
     cublas_workspace_bytes: int
+    resident_threads: int
 
     def attention_kernel(self, call: AttentionCall) -> AttentionKernel | None:
         """The attention kernel that PyTorch picks; ``None`` if it has none to offer."""
@@ -60,7 +63,11 @@ class CudaBehaviour:
 
 def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
     """How GPUs of one compute capability behave."""
-    return CudaBehaviour(compute_capability, cublas_workspace_bytes(compute_capability))
+    return CudaBehaviour(
+        compute_capability=compute_capability,
+        cublas_workspace_bytes=cublas_workspace_bytes(compute_capability),
+        resident_threads=resident_threads(compute_capability),
+    )
 
 
 @contextmanager
@@ -126,6 +133,7 @@ class CudaTemporaries:
     def __init__(self, behaviour: CudaBehaviour) -> None:
         self._workspace = behaviour.cublas_workspace_bytes
         self._convolves_on_tensor_cores = behaviour.convolves_on_tensor_cores
+        self._resident_threads = behaviour.resident_threads
         self._threads: set[str] = set()
 
     def __call__(self, phase: str, func: Any, args: tuple[Any, ...]) -> Iterable[Temporary]:
@@ -143,6 +151,8 @@ class CudaTemporaries:
             yield Temporary(args[6].nbytes)  # log_beta, like log_alpha (cuda/LossCTC.cu)
         elif func in _SUMMING_IN_FP32:
             yield from _flash_attention_backward(*args[1:3])
+        elif (sums := column_sum(func, args, self._resident_threads)) is not None:
+            yield Temporary(sums.scratch_bytes, sums=sums)
         elif (size := workspace_bytes(func, args) + layers_workspace_bytes(func, args)) > 0:
             yield Temporary(size)
 

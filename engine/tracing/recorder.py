@@ -23,6 +23,7 @@ from ..allocator.caching import ALLOCATE, FREE
 from .excerpts import Excerpt, Moment, frees_in_order
 from .module_names import ModuleNames
 from .operations import cost, operator_name, tensors_in
+from .reductions import ColumnSum
 from .trace import Category, Trace
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
@@ -40,10 +41,12 @@ class Temporary:
     Attributes:
         size: In bytes.
         kept: Whether it stays allocated for good, as a cached workspace does.
+        sums: Where it is the scratch of a sum over columns, that sum.
     """
 
     size: int
     kept: bool = False
+    sums: ColumnSum | None = None
 
 
 class Recorded(Protocol):
@@ -235,14 +238,18 @@ class MemoryRecorder(TorchDispatchMode):
             return output
         if self._temporaries is not None:
             for temporary in self._temporaries(phase, func, args):
-                size = temporary.size
-                tensor_id = self._allocate(size, Category.WORKSPACES, module, operator)
-                if not temporary.kept:
-                    self._free(tensor_id)
+                self._take(temporary, module, operator)
         operation = cost(phase, func, args, kwargs, output)
         if operation is not None:
             self.trace.operations.append(operation)
         return output
+
+    def _take(self, temporary: Temporary, module: str, operator: str) -> None:
+        tensor_id = self._allocate(temporary.size, Category.WORKSPACES, module, operator)
+        if temporary.sums is not None:
+            self.trace.column_sums[tensor_id] = temporary.sums
+        if not temporary.kept:
+            self._free(tensor_id)
 
     def _on_device(self, value: Any) -> bool:
         """Whether an operator with these arguments and results runs on the device."""

@@ -12,6 +12,7 @@ from typing import ClassVar
 from ..allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
 from ..allocator.options import AllocatorOptions
 from ..errors import EngineError, InvalidInput
+from .reductions import ColumnSum, at_numbers, numbers_of, with_scratch
 
 MOST_STEPS = 16
 """So often a step is repeated under a limit; of all that were tried, none failed later than the
@@ -128,6 +129,7 @@ class Trace:
             where all were made in that one.
         last_step: Index of the event that begins the last step.
         operations: The work of the last step.
+        column_sums: The sums whose scratch some tensors are, by id.
         slopes: Bytes that each tensor takes more with one sample more, by id; empty where that is
             not known, such as of a batch size traced by itself.
         alone: Whether it tells nothing of other batch sizes, each of which takes as long to trace.
@@ -153,6 +155,7 @@ class Trace:
     streams: list[int] = field(default_factory=list)
     last_step: int = 0
     operations: list[Operation] = field(default_factory=list, compare=False)
+    column_sums: dict[int, ColumnSum] = field(default_factory=dict)
     slopes: list[int] = field(default_factory=list, compare=False)
     alone: bool = field(default=False, compare=False)
     stands_in: bool = False
@@ -304,6 +307,7 @@ class AffineTrace:
         alike = (
             self.low.events == self.high.events
             and self.low.categories == self.high.categories
+            and self.low.column_sums.keys() == self.high.column_sums.keys()
             and _kinds(self.low.operations) == _kinds(self.high.operations)
         )
         if not alike:
@@ -315,10 +319,15 @@ class AffineTrace:
         """The trace at a batch size; it shares everything but the sizes and the work."""
         low, high = self.low.operations, self.high.operations
         numbers = self._at(batch_size, _numbers(low), _numbers(high))
+        sums = at_numbers(
+            self.low.column_sums,
+            self._at(batch_size, *map(numbers_of, (self.low.column_sums, self.high.column_sums))),
+        )
         return replace(
             self.low,
             batch_size=batch_size,
-            sizes=self._at(batch_size, self.low.sizes, self.high.sizes),
+            sizes=with_scratch(self._at(batch_size, self.low.sizes, self.high.sizes), sums),
+            column_sums=sums,
             operations=_with_numbers(low, numbers),
             slopes=self._slopes,
             host_bytes=self._at(batch_size, [self.low.host_bytes], [self.high.host_bytes])[0],
@@ -378,10 +387,15 @@ class QuadraticTrace:
         """The trace at a batch size; it shares everything but the sizes and the work."""
         traces = (self.first, self.second, self.third)
         numbers = self._at(batch_size, *(_numbers(traced.operations) for traced in traces))
+        sums = at_numbers(
+            self.first.column_sums,
+            self._at(batch_size, *(numbers_of(traced.column_sums) for traced in traces)),
+        )
         return replace(
             self.first,
             batch_size=batch_size,
-            sizes=self._at(batch_size, *(traced.sizes for traced in traces)),
+            sizes=with_scratch(self._at(batch_size, *(traced.sizes for traced in traces)), sums),
+            column_sums=sums,
             operations=_with_numbers(self.first.operations, numbers),
             host_bytes=self._at(batch_size, *([traced.host_bytes] for traced in traces))[0],
         )
