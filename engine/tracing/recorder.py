@@ -131,6 +131,9 @@ class MemoryRecorder(TorchDispatchMode):
         self._modules.learn(training.model)
         for tensor in _in_order_of_moving(training.model):
             self._see(tensor, Category.PARAMETERS, self._modules.owner(tensor), "")
+        if training.optimizer is not None:  # some make their state at once, such as Adagrad
+            for tensor, owner in self._tensors_of(training.optimizer.state):
+                self._see(tensor, Category.OPTIMIZER_STATE, owner, "")
 
     def record_step(self, step: Callable[[], None]) -> None:
         """Run one training step and record it."""
@@ -307,11 +310,15 @@ class MemoryRecorder(TorchDispatchMode):
             self._sort_into(parameter.grad, Category.GRADIENTS, owner)
 
     def _sort_state(self, state: Mapping[Any, Any]) -> None:
-        """Sort an optimizer's state, by parameter, or that of several."""
+        for tensor, owner in self._tensors_of(state):
+            self._sort_into(tensor, Category.OPTIMIZER_STATE, owner)
+
+    def _tensors_of(self, state: Mapping[Any, Any]) -> Iterator[tuple[torch.Tensor, str]]:
+        """The tensors of an optimizer's state, by parameter, or that of several; and its module."""
         for key, value in state.items():
             owner = self._modules.owner(key) if isinstance(key, torch.Tensor) else ""
             for tensor in (*tensors_in(value), *_in_objects(value)):
-                self._sort_into(tensor, Category.OPTIMIZER_STATE, owner)
+                yield tensor, owner
 
     def sort_into(self, tensor: torch.Tensor, category: Category) -> None:
         """Say what a tensor is for that was recorded already."""
