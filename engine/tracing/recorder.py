@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
 
 from ..allocator.caching import ALLOCATE, FREE
+from .accumulation import as_accumulated, held_by_engine
 from .excerpts import Excerpt, Moment, frees_in_order
 from .module_names import ModuleNames
 from .operations import cost, operator_name, tensors_in
@@ -127,6 +128,7 @@ class MemoryRecorder(TorchDispatchMode):
         self._on_host: dict[int, weakref.ref[torch.UntypedStorage]] = {}  # by address
         self._hooks: list[RemovableHandle] = []
         self._repeating = False
+        self._engine_alone = held_by_engine()
         self._modules = ModuleNames()
         self._modules.learn(training.model)
         for tensor in _in_order_of_moving(training.model):
@@ -231,6 +233,7 @@ class MemoryRecorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._repeating:
             return func(*args, **kwargs)
+        func = as_accumulated(func, args, kwargs, self._engine_alone)
         output = func(*args, **kwargs)
         phase = self._training.phase
         module, operator = self._modules.at_work(), operator_name(func)
