@@ -18,6 +18,7 @@ from django_q.signing import SignedPackage
 
 from analyses.jobs import keys, lease, nodes, queue, recovery, retention
 from analyses.models import AT_WORK, Analysis, Job, JobKind, Node, Status
+from engine.driver import LocalGpu
 from engine.gpus import LOCAL
 from engine.request import AnalysisRequest
 from memorymark_site.accounts import tokens
@@ -183,7 +184,7 @@ def _timed(work: Callable[[], object], count: int) -> Seconds:
 @contextmanager
 def _as_node(number: int) -> Iterator[None]:
     """Act as one of the nodes that were announced."""
-    gpu = nodes.LocalGpu(GPU, f"GPU-{number}", 139 * _GIB, "")
+    gpu = LocalGpu(GPU, f"GPU-{number}", 139 * _GIB, "")
     here = nodes.Here(f"node-{number}", gpu, 1)
     with patch.object(nodes, "here", lambda: here):
         yield

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import platform
 import socket
 from dataclasses import dataclass
@@ -11,29 +9,17 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 import psutil
-import pynvml
 from django.conf import settings
 from django.db.models.functions import Now
 
 from analyses.jobs import environments
 from analyses.jobs.keys import key_fingerprint
 from analyses.models import Node
+from engine.driver import LocalGpu, local_gpu
 from engine.prediction.fingerprint import fingerprint
 from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor
 
-logger = logging.getLogger(__name__)
-
 _REPORTED_PACKAGES = ("torch", "transformers", "peft", "django-q2")
-
-
-@dataclass(frozen=True)
-class LocalGpu:
-    """The first GPU available to this machine's workers."""
-
-    name: str
-    uuid: str
-    total_bytes: int
-    driver: str
 
 
 @dataclass(frozen=True)
@@ -60,43 +46,6 @@ def here() -> Here:
     """This node; the driver is queried once per process and its children."""
     name = settings.NODE_NAME or socket.gethostname()
     return Here(name, local_gpu(), settings.PREDICTION_WORKERS)
-
-
-def local_gpu() -> LocalGpu | None:
-    """The first visible GPU according to the NVIDIA driver; ``None`` if there is none.
-
-    It creates no CUDA context, so it takes no memory on the GPU.
-    """
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None  # no driver, or no GPU
-    try:
-        device = _first_visible()
-        if device is None:
-            return None
-        return LocalGpu(
-            name=_text(pynvml.nvmlDeviceGetName(device)),
-            uuid=_text(pynvml.nvmlDeviceGetUUID(device)),
-            total_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(device).total),
-            driver=_text(pynvml.nvmlSystemGetDriverVersion()),
-        )
-    except pynvml.NVMLError:
-        logger.exception("the NVIDIA driver is there but does not describe its GPU")
-        return None
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _first_visible() -> object | None:
-    """The index of our first GPU: NVML lists all, ``CUDA_VISIBLE_DEVICES`` says which are ours."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    first = "0" if visible is None else visible.split(",")[0].strip()
-    if first.isdigit():
-        return pynvml.nvmlDeviceGetHandleByIndex(int(first))  # type: ignore[no-any-return]  # no types
-    if first.startswith("GPU-"):
-        return pynvml.nvmlDeviceGetHandleByUUID(first)  # type: ignore[no-any-return]  # no types
-    return None  # none is visible: for CUDA, an invalid entry ends the list
 
 
 def register() -> None:
@@ -141,10 +90,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 @cache

@@ -18,6 +18,7 @@ from analyses.pages import hearing
 from analyses.tests.compared import make_three
 from analyses.tests.factories import make_analysis, make_result, make_user
 from analyses.tests.queueing import Clock, Enqueue
+from engine.driver import LocalGpu
 
 FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
 
@@ -64,7 +65,7 @@ def fake_engine(settings: Settings, tmp_path: Path) -> Callable[[str], list[str]
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> nodes.Here:
     """This node, with one GPU and one worker for predictions."""
-    gpu = nodes.LocalGpu("NVIDIA A10", "GPU-1", 24_146_608_128, "580.95")
+    gpu = LocalGpu("NVIDIA A10", "GPU-1", 24_146_608_128, "580.95")
     node = nodes.Here("lab-1", gpu, prediction_workers=1)
     monkeypatch.setattr(nodes, "here", lambda: node)
     monkeypatch.setattr(Conf, "POLL", 0)

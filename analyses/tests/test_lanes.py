@@ -20,6 +20,7 @@ from analyses.models import (
 )
 from analyses.tests.factories import lease_on, make_analysis, make_notification
 from analyses.tests.queueing import CRASHED, Enqueue, next_job, submit_query
+from engine.driver import LocalGpu
 
 pytestmark = pytest.mark.database
 
@@ -73,7 +74,7 @@ def test_pages_go_before_scripts(here: nodes.Here, member: User) -> None:
 def test_a_node_has_a_worker_for_each_concurrent_job(
     gpu: str, lanes: dict[str, int], workers: int
 ) -> None:
-    node = nodes.Here("lab-1", nodes.LocalGpu(gpu, "GPU-1", 1, "580") if gpu else None, 3)
+    node = nodes.Here("lab-1", LocalGpu(gpu, "GPU-1", 1, "580") if gpu else None, 3)
     assert queue.lanes_of(WORKERS, node) == lanes
     assert queue.workers_of(WORKERS, node) == workers
     assert queue.lanes_of(INTERACTIVE, node) == {"interactive": 1}

@@ -10,10 +10,11 @@ from django.utils import timezone
 
 from analyses.jobs import lab_state, nodes, queue
 from analyses.models import Node
+from engine.driver import LocalGpu, local_gpu
 
 pytestmark = pytest.mark.database
 
-A10 = nodes.LocalGpu("NVIDIA A10", "GPU-1", 24_146_608_128, "580.95")
+A10 = LocalGpu("NVIDIA A10", "GPU-1", 24_146_608_128, "580.95")
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_a_machine_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) 
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", no_driver)
-    assert nodes.local_gpu() is None
+    assert local_gpu() is None
 
 
 @pytest.mark.parametrize(
@@ -63,9 +64,9 @@ def test_a_node_has_the_first_visible_gpu(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    gpu = nodes.local_gpu()
+    gpu = local_gpu()
 
-    expected = uuid and nodes.LocalGpu("NVIDIA H200", uuid, 150_754_820_096, "580.95")
+    expected = uuid and LocalGpu("NVIDIA H200", uuid, 150_754_820_096, "580.95")
     assert gpu == (expected or None)
 
 
@@ -77,7 +78,7 @@ def test_a_failing_driver_counts_as_no_gpu(
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lost)
-    assert nodes.local_gpu() is None
+    assert local_gpu() is None
 
 
 def test_a_node_reports_its_hardware_and_its_software(db: None, here: nodes.Here) -> None:
