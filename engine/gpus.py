@@ -25,8 +25,25 @@ _DATE = re.compile(r"\b20\d\d-\d\d(?:-\d\d)?\b")
 
 
 @dataclass(frozen=True)
+class SelfChecked:
+    """What the self-check of a machine measured that the catalogue has no field for.
+
+    Attributes:
+        where: The machine and the day, for people to read.
+        cudnn_bytes: Of cuDNN with its kernels, beside the context.
+        cublas_workspace_bytes: Of one thread's cuBLAS, within the caching allocator.
+        launch_seconds: What the host takes to launch one operation of a training step.
+    """
+
+    where: str
+    cudnn_bytes: int | None = None
+    cublas_workspace_bytes: int | None = None
+    launch_seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class Gpu:
-    """A kind of GPU.
+    """A kind of GPU, or the one of a machine whose self-check measured it.
 
     Attributes:
         name: Short name used on the command line and in the API (``a10``).
@@ -48,6 +65,8 @@ class Gpu:
             ``None`` where no dated price of exactly this GPU was found.
         sources: Source and date of each field, to check it; one that starts with ``assumed`` says
             what the value was derived from.
+        checked: What a self-check measured beside ``total_bytes`` and ``context_bytes``, which
+            then are measured too; ``None`` of the catalogue's.
     """
 
     name: str
@@ -65,6 +84,7 @@ class Gpu:
     tf32_flops: float | None = None
     bf16_flops: float | None = None
     spot_price_per_hour_usd: float | None = None
+    checked: SelfChecked | None = None
 
     @property
     def usable_bytes(self) -> int:
@@ -99,7 +119,7 @@ def read_catalogue(text: str) -> dict[str, Gpu]:
 
 
 def _check_keys(name: str, table: Mapping[str, Any]) -> None:
-    known = {field.name for field in fields(Gpu)} - {"name"}
+    known = {field.name for field in fields(Gpu)} - {"name", "checked"}
     needed = {field.name for field in fields(Gpu) if field.default is MISSING} - {"name"}
     if unknown := table.keys() - known:
         raise ValueError(f"GPU {name}: unknown {', '.join(sorted(unknown))}")

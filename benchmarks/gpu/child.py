@@ -13,17 +13,16 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 from benchmarks.gpu.prediction import largest, predict_all, predictor, usable_bytes
 from benchmarks.gpu.processes import PredictionRequest, Predictions
-from benchmarks.gpu.results import Device, FixedCost, Search
+from benchmarks.gpu.results import Device, Search
 from benchmarks.searchers import (
     CURRENT_BATCH_SIZE,
     SEARCHERS,
@@ -35,7 +34,7 @@ from benchmarks.searchers import (
 )
 from engine.answer.search import find_largest
 from engine.errors import EngineError, report_unexpected
-from engine.measurement import cpu, cuda
+from engine.measurement import cpu
 from engine.measurement.cuda import emulate_a_smaller_gpu
 from engine.measurement.environment import device_kind, measured_on
 from engine.measurement.parent import local_device, measure
@@ -43,110 +42,10 @@ from engine.measurement.protocol import TrialOrder
 from engine.prediction.tracer import warm_up
 from engine.process import end_with
 from engine.result import Trial
+from engine.selfcheck.first_uses import facts_and_costs
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.workload import Workload
-
-
-@dataclass(frozen=True)
-class Counters:
-    """The allocator's and the driver's, in bytes; see :class:`FixedCost`."""
-
-    device_used: int
-    reserved: int
-    allocated: int
-    peak_allocated: int
-
-
-Work = Callable[[str], list[torch.Tensor]]
-"""Does some work on a device and returns its tensors, which are counted, then freed."""
-
-
-def fixed_costs(device: str, read: Callable[[], Counters]) -> Iterator[FixedCost]:
-    """Do one kind of work after another, and read the counters after each.
-
-    Args:
-        device: ``cuda``; the work also runs on ``cpu``.
-        read: Returns the counters once all work is over, and starts a new peak.
-
-    Yields:
-        One cost at a time. What the caller does in between counts towards the next.
-    """
-    for name, work in _FIRST_USES.items():
-        tensors = work(device)
-        tensor_bytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-        del tensors
-        gc.collect()
-        now = read()
-        yield FixedCost(
-            after=name,
-            device_used_bytes=now.device_used,
-            reserved_bytes=now.reserved,
-            allocated_bytes=now.allocated,
-            peak_allocated_bytes=now.peak_allocated,
-            tensor_bytes=tensor_bytes,
-        )
-
-
-def read_cuda() -> Counters:
-    torch.cuda.synchronize()
-    free, total = torch.cuda.mem_get_info()
-    counters = Counters(
-        device_used=total - free,
-        reserved=torch.cuda.memory_reserved(),
-        allocated=torch.cuda.memory_allocated(),
-        peak_allocated=torch.cuda.max_memory_allocated(),
-    )
-    torch.cuda.reset_peak_memory_stats()
-    return counters
-
-
-def _context(device: str) -> list[torch.Tensor]:
-    return [torch.zeros(1, device=device)]
-
-
-def _product(dtype: torch.dtype, gradient: bool) -> Work:
-    def work(device: str) -> list[torch.Tensor]:
-        weight = torch.ones(64, 64, device=device, dtype=dtype, requires_grad=gradient)
-        product = weight @ weight
-        if not gradient:
-            return [weight, product]
-        product.sum().backward()
-        return [weight, product, _gradient(weight)]
-
-    return work
-
-
-def _convolution(device: str) -> list[torch.Tensor]:
-    images = torch.ones(8, 64, 56, 56, device=device)
-    layer = torch.nn.Conv2d(64, 64, 3, padding=1, device=device)
-    found = layer(images)
-    found.sum().backward()
-    return [images, layer.weight, found, _gradient(layer.weight)]
-
-
-def _attention(device: str) -> list[torch.Tensor]:
-    options: dict[str, Any] = {"device": device, "dtype": torch.bfloat16, "requires_grad": True}
-    query = torch.ones(2, 4, 128, 64, **options)
-    found = torch.nn.functional.scaled_dot_product_attention(query, query, query)
-    found.sum().backward()
-    return [query, found, _gradient(query)]
-
-
-def _gradient(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.grad is None:
-        raise ValueError("backward computed no gradient")
-    return tensor.grad
-
-
-_FIRST_USES: dict[str, Work] = {
-    "CUDA context, one tensor": _context,
-    "cuBLAS, fp32 product": _product(torch.float32, gradient=False),
-    "cuBLAS, its backward in autograd's thread": _product(torch.float32, gradient=True),
-    "cuBLAS, bf16 product and backward": _product(torch.bfloat16, gradient=True),
-    "cuDNN, fp32 convolution and backward": _convolution,
-    "attention in bf16 and backward": _attention,
-}
 
 
 def cuda_sessions(limit_bytes: int) -> Callable[[Workload, int, int], Session]:
@@ -238,10 +137,6 @@ def _found(row: Search, answer: int, seconds: float, tried: list[tuple[int, bool
     return replace(row, answer=answer, seconds=seconds, trials=len(tried), tried=tuple(tried))
 
 
-_WORK_BEFORE_FACTS = 3
-# The engine reads the device facts after context and cuBLAS have taken their memory.
-
-
 def main() -> None:
     line = sys.stdin.readline()
     end_with(sys.stdin)
@@ -261,10 +156,8 @@ def _device(order: dict[str, Any]) -> Device:
     ran_on = TrialOrder(small_workload(), 1)
     if device_kind() != "cuda":
         return Device(cpu.facts(), measured_on(ran_on), quick=quick)
-    costs = fixed_costs("cuda", read_cuda)
-    before = tuple(islice(costs, _WORK_BEFORE_FACTS))
-    facts = cuda.facts()
-    return Device(facts, fixed_costs=before + tuple(costs), ran_on=measured_on(ran_on), quick=quick)
+    facts, costs = facts_and_costs()
+    return Device(facts, fixed_costs=costs, ran_on=measured_on(ran_on), quick=quick)
 
 
 def _prediction(order: dict[str, Any]) -> Predictions:

@@ -254,7 +254,7 @@ def _fixed_costs(results: Results) -> str:
             cost.after,
             f"{cost.device_used_bytes / mib:,.1f}",
             f"{cost.reserved_bytes / mib:,.1f}",
-            f"{(cost.device_used_bytes - cost.reserved_bytes) / mib:,.1f}",
+            f"{cost.outside_bytes / mib:,.1f}",
             f"{cost.allocated_bytes / mib:,.1f}",
             f"{(cost.peak_allocated_bytes - cost.tensor_bytes) / mib:,.1f}",
         ]

@@ -8,33 +8,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.checked import FixedCost
 from engine.errors import EngineError
 from engine.measurement.protocol import DeviceFacts
 from engine.result import MeasuredOn, Source, Trial
 
 SCHEMA = 1
 """Version of the file format; other versions are refused."""
-
-
-@dataclass(frozen=True)
-class FixedCost:
-    """The allocator's counters after one kind of work was done for the first time in a process.
-
-    Attributes:
-        after: The work, for people to read.
-        device_used_bytes: All memory in use on the device.
-        reserved_bytes: Held by the caching allocator.
-        allocated_bytes: Still allocated once every tensor is freed: workspaces.
-        peak_allocated_bytes: Most bytes allocated during the work, including its tensors.
-        tensor_bytes: Those of the tensors that the work returned.
-    """
-
-    after: str
-    device_used_bytes: int
-    reserved_bytes: int
-    allocated_bytes: int
-    peak_allocated_bytes: int
-    tensor_bytes: int
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from benchmarks.gpu import __main__ as command
 from benchmarks.gpu.commands import TOOLS
 from benchmarks.gpu.results import (
     Device,
-    FixedCost,
     Predicted,
     Results,
     Row,
@@ -28,6 +27,7 @@ from benchmarks.gpu.results import (
 )
 from benchmarks.gpu.run import ON_A_GPU, Budget, Capacities, Item, Kind, Run, plan
 from benchmarks.gpu.workloads import FULL, QUICK, Benchmarked, Half, chosen
+from engine.checked import FixedCost
 from engine.errors import EngineError, InvalidInput, MeasurementFailed
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder

@@ -26,7 +26,7 @@ QUICK_RUN = ["--device", "cpu", "--quick", "--only", "small-bert"]
 @pytest.mark.slow
 @pytest.mark.torch
 def test_fixed_costs_are_measured_in_order() -> None:
-    from benchmarks.gpu.child import Counters, fixed_costs
+    from engine.selfcheck.first_uses import Counters, fixed_costs
 
     counts = iter(range(100))
     found = list(fixed_costs("cpu", lambda: Counters(next(counts), 0, 0, 0)))

@@ -119,6 +119,7 @@ class StepWork:
             for copies in the stream of its kernels.
         waiting_seconds: How long the link is busy while the step waits for it, as for the sums of
             split layers.
+        launch_seconds: What the host takes for one launch, where a self-check measured it.
     """
 
     kernels: Mapping[KernelTime, int]
@@ -127,6 +128,7 @@ class StepWork:
     copied_bytes: float
     on_host_seconds: float = 0.0
     waiting_seconds: float = 0.0
+    launch_seconds: float | None = None
 
     def seconds(self, scales: Scales = UNSCALED) -> float:
         """The step time: copying the batch, then the longest of kernels, host and link."""
@@ -146,7 +148,8 @@ class StepWork:
             on_gpu += times * (start + max(moving, computing) + overlap * min(moving, computing))
             busy += times * kernel.busy
         copying = self.copied_bytes / (model.copy_bytes_per_second * scales.copy)
-        on_host = self.launches * model.host_seconds / scales.host
+        launching = self.launch_seconds or model.host_seconds
+        on_host = self.launches * launching / scales.host
         running = max(on_gpu + self.waiting_seconds, on_host, self.link_seconds)
         running += self.on_host_seconds
         seconds = copying + running
@@ -180,7 +183,7 @@ def step_work(
     Args:
         operations: Those of one step, as :func:`~engine.prediction.tracer.trace` records them:
             of two micro-batches where a step accumulates that many or more.
-        gpu: With its peak rates.
+        gpu: With its peak rates, and its host's launch time where that was measured.
         precision: Decides whether fp32 matrix products may use TF32.
         micro_batches: How many the step really has. The second traced one stands for all later
             ones; the optimizer runs once.
@@ -210,7 +213,10 @@ def step_work(
                 continue
             kernels[taken] += times
         launches += times
-    return StepWork(kernels, launches, link_seconds, copied_bytes, host_seconds, waiting_seconds)
+    launching = gpu.checked.launch_seconds if gpu.checked else None
+    return StepWork(
+        kernels, launches, link_seconds, copied_bytes, host_seconds, waiting_seconds, launching
+    )
 
 
 def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTime | None]:

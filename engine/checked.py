@@ -1,0 +1,341 @@
+"""The result of a machine's self-check, and what it says in a sentence.
+
+:mod:`engine.selfcheck` measures it. It is plain data, which loads no torch: a site stores it with
+its node, and predictions for that machine's GPU take its values in place of the catalogue's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from . import software
+from .border import read_json
+from .driver import LocalGpu, local_gpu
+from .errors import EngineError, InvalidInput
+from .gpus import Gpu, SelfChecked, catalogue_name
+from .process import state_folder
+
+FILE_VARIABLE = "ENGINE_SELF_CHECK"
+"""Environment variable with the file of this machine's self-check, for :func:`own_file`."""
+
+MEMORY = ("peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes", "live_bytes")
+STEP = "step_seconds"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a self-check holds for: it is repeated where one of these changes.
+
+    Attributes:
+        gpu, gpu_uuid, driver: As the driver reports them; empty without a GPU.
+        torch, transformers: Versions; empty where not installed.
+    """
+
+    gpu: str
+    gpu_uuid: str
+    driver: str
+    torch: str
+    transformers: str
+
+    @classmethod
+    def of(cls, gpu: LocalGpu | None, versions: Mapping[str, str]) -> Identity:
+        return cls(
+            gpu=gpu.name if gpu else "",
+            gpu_uuid=gpu.uuid if gpu else "",
+            driver=gpu.driver if gpu else "",
+            torch=versions.get("torch", ""),
+            transformers=versions.get("transformers", ""),
+        )
+
+    @classmethod
+    def here(cls) -> Identity:
+        """That of this process; the driver is asked, and torch is not loaded."""
+        return cls.of(local_gpu(), software.installed())
+
+
+class FirstUse(StrEnum):
+    """Kinds of work that take memory the first time, in the order in which they are done."""
+
+    CONTEXT = "CUDA context, one tensor"
+    PRODUCT = "cuBLAS, fp32 product"
+    BACKWARD = "cuBLAS, its backward in autograd's thread"
+    LINEAR = "cuBLASLt, linear layer with a bias"
+    HALF = "cuBLAS, bf16 product and backward"
+    CONVOLUTION = "cuDNN, fp32 convolution and backward"
+    ATTENTION = "attention in bf16 and backward"
+
+
+_OF_CUBLAS = (FirstUse.PRODUCT, FirstUse.BACKWARD, FirstUse.LINEAR, FirstUse.HALF)
+_OF_CUDNN = (FirstUse.CONVOLUTION, FirstUse.ATTENTION)
+
+
+@dataclass(frozen=True)
+class FixedCost:
+    """The counters after one kind of work was done for the first time in a process.
+
+    Attributes:
+        after: The work, for people to read.
+        device_used_bytes: All memory in use on the device.
+        reserved_bytes: Held by the caching allocator.
+        allocated_bytes: Still allocated once every tensor is freed: workspaces.
+        peak_allocated_bytes: Most bytes allocated during the work, including its tensors.
+        tensor_bytes: Those of the tensors that the work returned.
+    """
+
+    after: str
+    device_used_bytes: int
+    reserved_bytes: int
+    allocated_bytes: int
+    peak_allocated_bytes: int
+    tensor_bytes: int
+
+    @property
+    def outside_bytes(self) -> int:
+        """Used beside the caching allocator: the context, kernels and libraries."""
+        return self.device_used_bytes - self.reserved_bytes
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device that was checked.
+
+    Attributes:
+        kind: ``cuda``, ``mps`` or ``cpu``.
+        name: The driver's name for it.
+        total_bytes: Its memory as CUDA reports it; on the CPU, the machine's.
+        compute_capability: On CUDA, such as 9.0; else zero.
+        cuda: The version of CUDA that torch was built with; empty for a CPU build.
+    """
+
+    kind: str
+    name: str
+    total_bytes: int
+    compute_capability: float
+    cuda: str
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the device sustains in large operations.
+
+    Attributes:
+        bytes_per_second: Read and written while a large tensor is copied.
+        flops_per_second: Of large matrix products, by number format.
+    """
+
+    bytes_per_second: float
+    flops_per_second: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One number of a small workload, measured beside its prediction.
+
+    Attributes:
+        workload: Its name, for people to read.
+        fields: Those of :class:`~engine.workload.Workload` that are not at their defaults.
+        batch_size: Samples per step.
+        counted: One of :data:`MEMORY`, in bytes, or :data:`STEP`.
+    """
+
+    workload: str
+    fields: dict[str, object]
+    batch_size: int
+    counted: str
+    measured: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus 1: negative if the prediction was too low."""
+        return self.predicted / self.measured - 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that does not run on this machine, or could not be measured.
+
+    Attributes:
+        what: As the subject of a sentence.
+        reason: In one line.
+        advice: What to do.
+    """
+
+    what: str
+    reason: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """Everything that one self-check found.
+
+    Attributes:
+        when: ISO 8601, in UTC.
+        identity: What it holds for.
+        seconds: How long it took.
+        device: ``None`` if it did not answer.
+        fixed_costs: In the order of the work; empty without a CUDA GPU.
+        launch_seconds: What the host takes to launch one tiny operation.
+        step_launch_seconds: The same on average over a small model's training step, with autograd
+            and the optimizer. Only on a GPU, which then waits for its host.
+        rates: ``None`` without a CUDA GPU.
+        comparisons: Of all small workloads that ran and could be predicted.
+        problems: Empty where everything runs.
+    """
+
+    when: str
+    identity: Identity
+    seconds: float
+    device: Device | None = None
+    fixed_costs: tuple[FixedCost, ...] = ()
+    launch_seconds: float | None = None
+    step_launch_seconds: float | None = None
+    rates: Rates | None = None
+    comparisons: tuple[Comparison, ...] = ()
+    problems: tuple[Problem, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device is not None and self.device.kind == "cuda"
+
+    @property
+    def gpu_name(self) -> str:
+        """The catalogue's name of the GPU; empty where it has none."""
+        return (catalogue_name(self.device.name) or "") if self.device and self.on_gpu else ""
+
+    @property
+    def context_bytes(self) -> int | None:
+        """Of the CUDA context and cuBLAS: the most before cuDNN; ``None`` if not measured."""
+        return max((one.outside_bytes for one in self._costs(_OF_CUBLAS)), default=None)
+
+    @property
+    def cudnn_bytes(self) -> int | None:
+        """What cuDNN with its kernels takes on top; ``None`` if not measured."""
+        context = self.context_bytes
+        most = max((one.outside_bytes for one in self._costs(_OF_CUDNN)), default=None)
+        return None if context is None or most is None else max(most - context, 0)
+
+    @property
+    def cublas_workspace_bytes(self) -> int | None:
+        """Of the thread that multiplies first; ``None`` if not measured.
+
+        The other work of :attr:`fixed_costs` before it keeps nothing allocated.
+        """
+        products = self._costs(_OF_CUBLAS)
+        return products[0].allocated_bytes if products else None
+
+    def _costs(self, of_work: Iterable[FirstUse]) -> list[FixedCost]:
+        return [one for one in self.fixed_costs if one.after in of_work]
+
+    @property
+    def memory_error(self) -> float | None:
+        """The largest error of predicted memory, without sign; ``None`` if none was compared."""
+        return worst(one for one in self.comparisons if one.counted in MEMORY)
+
+    @property
+    def time_error(self) -> float | None:
+        """The same of step times."""
+        return worst(one for one in self.comparisons if one.counted == STEP)
+
+    @property
+    def sentence(self) -> str:
+        """How far predictions are right here, in one sentence."""
+        found = [
+            f"{what} within {_percent(error)}"
+            for what, error in (("memory", self.memory_error), ("time", self.time_error))
+            if error is not None
+        ]
+        if not found:
+            return "No prediction could be compared with a measurement on this node."
+        where = "" if self.on_gpu else " (on its CPU, since it has no CUDA GPU)"
+        return f"Predictions on this node: {', '.join(found)}{where}."
+
+
+def on_checked(gpu: Gpu, check: SelfCheck) -> Gpu:
+    """A catalogue GPU with what the self-check of such a GPU measured in place of its values.
+
+    What could not be measured stays the catalogue's.
+
+    Args:
+        gpu: The catalogue's.
+        check: Of a machine with that kind of GPU.
+    """
+    if check.device is None:
+        raise ValueError("the device did not answer, so nothing of it was measured")
+    where = f"measured by a self-check ({check.identity.gpu}, {check.when[:10]})"
+    measured: dict[str, int] = {"total_bytes": check.device.total_bytes}
+    if check.context_bytes is not None:
+        measured["context_bytes"] = check.context_bytes
+    found = SelfChecked(
+        where=where,
+        cudnn_bytes=check.cudnn_bytes,
+        cublas_workspace_bytes=check.cublas_workspace_bytes,
+        launch_seconds=check.step_launch_seconds,
+    )
+    sources = gpu.sources | dict.fromkeys(measured, where)
+    return replace(gpu, **measured, sources=sources, checked=found)
+
+
+def worst(comparisons: Iterable[Comparison]) -> float | None:
+    """The largest error, without sign; ``None`` without any."""
+    return max((abs(one.error) for one in comparisons), default=None)
+
+
+def _percent(error: float) -> str:
+    """Rounded up, since it is a bound; to a tenth below one percent."""
+    tenths = -int(-1000 * error // 1)
+    if tenths >= 10:
+        return f"{-(-tenths // 10)}%"
+    return f"{tenths / 10:.1f}%" if tenths else "0%"
+
+
+def read_self_check(given: object) -> SelfCheck:
+    """The inverse of :meth:`SelfCheck.to_dict`, from a JSON value or its text.
+
+    Raises:
+        InvalidInput: If another version of MemoryMark wrote it.
+    """
+    return read_json(SelfCheck, given)
+
+
+def own_file() -> Path:
+    """The file of this machine's self-check, outside what is installed; it need not exist."""
+    return Path(os.environ.get(FILE_VARIABLE) or state_folder() / "selfcheck.json")
+
+
+def write_own(check: SelfCheck) -> Path:
+    """Store the self-check of this machine, in place of an earlier one.
+
+    Raises:
+        EngineError: If the file cannot be written.
+    """
+    path = own_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(check.to_dict(), indent=2) + "\n", encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        raise EngineError(f"the self-check was not stored in {path}: {error}") from error
+    return path
+
+
+def own_check() -> SelfCheck | None:
+    """The stored self-check of this machine; ``None`` if there is none that still holds."""
+    path = own_file()
+    if not path.exists():
+        return None
+    try:
+        check = read_self_check(path.read_text(encoding="utf-8"))
+    except (OSError, InvalidInput):
+        return None  # of another version; `memorymark selfcheck` replaces it
+    return check if check.identity == Identity.here() else None

@@ -1,0 +1,98 @@
+"""Predictions of the workloads of a self-check, for the device that measures them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..checked import MEMORY, STEP, SelfCheck, on_checked
+from ..errors import EngineError
+from ..gpus import GPUS, Gpu
+from ..prediction.probe import predict_live_memory, predict_memory
+from ..prediction.step_time import step_work
+from ..prediction.tracer import trace
+from ..result import GpuFacts, Trial
+from ..tracing.lowering import cuda_behaviour
+from ..tracing.trace import Trace
+from ..workload import Workload
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One workload to predict: its fields that are not at their defaults, and a batch size."""
+
+    fields: dict[str, Any]
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What is predicted of one workload at one batch size.
+
+    Attributes:
+        numbers: By what they count; see :class:`~engine.checked.Comparison`.
+        launches: How many operations the host launches in a step; 0 where that does not matter.
+        problem: Why nothing could be predicted; empty if it could.
+    """
+
+    numbers: dict[str, float]
+    launches: int = 0
+    problem: str = ""
+
+
+def predict(check: SelfCheck, asked: Asked) -> Predicted:
+    """Predict a workload on the device of a self-check, with what it has measured so far.
+
+    Any error is a finding: it says that predictions do not run with what is installed here.
+    """
+    try:
+        return _predict(check, Workload.parse(asked.fields), asked.batch_size)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        name = "" if isinstance(error, EngineError) else f"{type(error).__name__}: "
+        return Predicted({}, problem=f"{name}{reason}")
+
+
+def launch_seconds_of(check: SelfCheck, asked: Asked, step_seconds: float) -> float | None:
+    """What one launch of a step takes that is all launches.
+
+    Args:
+        check: With its device.
+        asked: Whose kernels take the GPU less than its host takes to launch them.
+        step_seconds: Of its step, as measured.
+
+    Returns:
+        ``None`` where its launches are not known: the catalogue lacks the GPU, or tracing fails.
+    """
+    launches = predict(check, asked).launches
+    return step_seconds / launches if launches else None
+
+
+def _predict(check: SelfCheck, workload: Workload, batch_size: int) -> Predicted:
+    device = check.device
+    if device is None:
+        raise ValueError("there is no device to predict for")
+    if device.kind != "cuda":
+        step = trace(workload, batch_size, None)
+        live = predict_live_memory(device.total_bytes, step).peak_allocated_bytes
+        return Predicted({"live_bytes": float(live or 0)})
+    step = trace(workload, batch_size, cuda_behaviour(device.compute_capability))
+    usable = device.total_bytes - (check.context_bytes or 0)
+    trial = predict_memory(GpuFacts(device.name, device.total_bytes, usable), step)
+    known = GPUS.get(check.gpu_name)
+    if known is None:
+        return Predicted(_memory(trial))
+    launches, seconds = _time(workload, on_checked(known, check), step)
+    return Predicted(_memory(trial) | {STEP: seconds}, launches)
+
+
+def _memory(trial: Trial) -> dict[str, float]:
+    found = {name: getattr(trial, name, None) for name in MEMORY}
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def _time(workload: Workload, gpu: Gpu, step: Trace) -> tuple[int, float]:
+    """The launches of a step, and its seconds."""
+    accumulated = workload.gradient_accumulation
+    work = step_work(step.operations, gpu, workload.precision, accumulated)
+    return work.launches, work.seconds()
