@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -17,14 +19,18 @@ from . import software
 from .border import read_json
 from .driver import LocalGpu, local_gpu
 from .errors import EngineError, InvalidInput
-from .gpus import Gpu, SelfChecked, catalogue_name
+from .gpus import GPUS, Gpu, SelfChecked, catalogue_name
 from .process import state_folder
 
 FILE_VARIABLE = "ENGINE_SELF_CHECK"
 """Environment variable with the file of this machine's self-check, for :func:`own_file`."""
 
+SECONDS = 90.0
+"""A self-check takes no longer."""
+
 MEMORY = ("peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes", "live_bytes")
 STEP = "step_seconds"
+_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -187,6 +193,8 @@ class SelfCheck:
         rates: ``None`` without a CUDA GPU.
         comparisons: Of all small workloads that ran and could be predicted.
         problems: Empty where everything runs.
+        step_predictor: What predicted the step times, as
+            :func:`~engine.prediction.speed_model.step_predictor` names it.
     """
 
     when: str
@@ -198,7 +206,8 @@ class SelfCheck:
     step_launch_seconds: float | None = None
     rates: Rates | None = None
     comparisons: tuple[Comparison, ...] = ()
-    problems: tuple[Problem, ...] = field(default=())
+    problems: tuple[Problem, ...] = ()
+    step_predictor: str = ""
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -233,7 +242,7 @@ class SelfCheck:
         products = self._costs(_OF_CUBLAS)
         return products[0].allocated_bytes if products else None
 
-    def _costs(self, of_work: Iterable[FirstUse]) -> list[FixedCost]:
+    def _costs(self, of_work: Sequence[str]) -> list[FixedCost]:
         return [one for one in self.fixed_costs if one.after in of_work]
 
     @property
@@ -271,18 +280,46 @@ def on_checked(gpu: Gpu, check: SelfCheck) -> Gpu:
     """
     if check.device is None:
         raise ValueError("the device did not answer, so nothing of it was measured")
-    where = f"measured by a self-check ({check.identity.gpu}, {check.when[:10]})"
-    measured: dict[str, int] = {"total_bytes": check.device.total_bytes}
-    if check.context_bytes is not None:
-        measured["context_bytes"] = check.context_bytes
+    where = f"measured by a self-check of this GPU on {check.when[:10]}"
+    context, measured = check.context_bytes, ["total_bytes"]
+    if context is not None:
+        measured.append("context_bytes")
     found = SelfChecked(
         where=where,
         cudnn_bytes=check.cudnn_bytes,
         cublas_workspace_bytes=check.cublas_workspace_bytes,
         launch_seconds=check.step_launch_seconds,
     )
-    sources = gpu.sources | dict.fromkeys(measured, where)
-    return replace(gpu, **measured, sources=sources, checked=found)
+    return replace(
+        gpu,
+        total_bytes=check.device.total_bytes,
+        context_bytes=gpu.context_bytes if context is None else context,
+        sources=gpu.sources | dict.fromkeys(measured, where),
+        checked=found,
+    )
+
+
+def measured_rows(check: SelfCheck) -> list[tuple[str, str]]:
+    """What was measured of the machine, each with its unit; what was not is left out."""
+    rows: list[tuple[str, str]] = []
+    for name, size in (
+        ("CUDA context and cuBLAS", check.context_bytes),
+        ("cuDNN, beside it", check.cudnn_bytes),
+        ("cuBLAS workspace of a thread", check.cublas_workspace_bytes),
+    ):
+        if size is not None:
+            rows.append((name, f"{size / _MIB:,.1f} MiB"))
+    for name, seconds in (
+        ("Launch of one tiny operation", check.launch_seconds),
+        ("Launch of an operation of a training step", check.step_launch_seconds),
+    ):
+        if seconds is not None:
+            rows.append((name, f"{1e6 * seconds:,.1f} µs"))
+    if check.rates is not None:
+        rows.append(("Memory bandwidth", f"{check.rates.bytes_per_second / 1e9:,.0f} GB/s"))
+        for name, flops in check.rates.flops_per_second.items():
+            rows.append((f"Matrix products in {name}", f"{flops / 1e12:,.1f} TFLOP/s"))
+    return rows
 
 
 def worst(comparisons: Iterable[Comparison]) -> float | None:
@@ -339,3 +376,36 @@ def own_check() -> SelfCheck | None:
     except (OSError, InvalidInput):
         return None  # of another version; `memorymark selfcheck` replaces it
     return check if check.identity == Identity.here() else None
+
+
+_OF_THE_LAB: ContextVar[tuple[SelfCheck, ...]] = ContextVar("self-checks of the lab", default=())
+
+
+@contextmanager
+def using(checks: Sequence[SelfCheck]) -> Iterator[None]:
+    """Predict with the self-checks of a lab's nodes, beside this machine's own, for a while."""
+    before = _OF_THE_LAB.set(tuple(checks))
+    try:
+        yield
+    finally:
+        _OF_THE_LAB.reset(before)
+
+
+def in_use() -> dict[str, SelfCheck]:
+    """The self-checks that predictions use here, by the catalogue's name of their GPU.
+
+    One made with another torch is left out, since context and libraries differ by its CUDA. Of
+    several for one kind of GPU the last one counts, and a lab's before this machine's own.
+    """
+    own = own_check()
+    known = [*([own] if own else []), *_OF_THE_LAB.get()]
+    torch = software.installed().get("torch", "")
+    return {one.gpu_name: one for one in known if one.gpu_name and one.identity.torch == torch}
+
+
+def known_gpus() -> dict[str, Gpu]:
+    """The catalogue, with what self-checks measured in place of its values."""
+    checks = in_use()
+    return {
+        name: on_checked(gpu, checks[name]) if name in checks else gpu for name, gpu in GPUS.items()
+    }

@@ -107,7 +107,8 @@ class Answer:
     """The answer to a query, as plain JSON values.
 
     Attributes:
-        body: The fields of ``engine.run.Predicted``, or of ``engine.answer.plan.Plan``.
+        body: The fields of ``engine.run.Predicted``, of ``engine.answer.plan.Plan``, or of
+            ``engine.checked.SelfCheck``.
     """
 
     body: Mapping[str, object]

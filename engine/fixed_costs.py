@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .gpus import Gpu
+from .gpus import Gpu, SelfChecked
 
 MIB = 2**20
 
@@ -49,11 +49,15 @@ class FixedCosts:
 
 
 def fixed_costs(gpu: Gpu) -> FixedCosts:
-    """Those of a catalogue GPU."""
+    """Those of a GPU: of the catalogue, or as a self-check measured them."""
+    checked = gpu.checked or SelfChecked("")
+    workspace = checked.cublas_workspace_bytes
+    if workspace is None:
+        workspace = cublas_workspace_bytes(gpu.compute_capability)
     return FixedCosts(
         context_bytes=gpu.context_bytes,
-        cudnn_bytes=CUDNN_BYTES,
-        cublas_workspace_bytes=cublas_workspace_bytes(gpu.compute_capability),
+        cudnn_bytes=CUDNN_BYTES if checked.cudnn_bytes is None else checked.cudnn_bytes,
+        cublas_workspace_bytes=workspace,
         measured=gpu.sources["context_bytes"].startswith("measured"),
     )
 

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from . import software
 from .border import read_json
+from .checked import SelfCheck, using
 from .choices import Goal
 from .errors import EngineError, InvalidInput
 from .events import Answer, Event, to_json_line
@@ -38,6 +39,7 @@ class Command(StrEnum):
     ANALYZE = "analyze"
     PREDICT = "predict"
     PLAN = "plan"
+    SELF_CHECK = "self-check"
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,19 @@ class Order:
     """One line from the parent.
 
     Attributes:
-        request: The fields of an :class:`~engine.request.AnalysisRequest`.
+        request: The fields of an :class:`~engine.request.AnalysisRequest`; none for a self-check.
         trials: Of an earlier attempt at the analysis.
         measured: Steps that were measured elsewhere in the lab.
         prices: Of the lab, in USD per GPU-hour by catalogue name.
+        checks: The self-checks of the lab's nodes.
     """
 
-    request: dict[str, Any]
+    request: dict[str, Any] = field(default_factory=dict)
     ask: Command = Command.ANALYZE
     trials: list[Trial] = field(default_factory=list)
     measured: list[Residual] = field(default_factory=list)
     prices: dict[str, float] = field(default_factory=dict)
+    checks: list[SelfCheck] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,12 @@ def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int
 def _answer(line: str, emit: Emit, traced: TraceRequest | None) -> Event:
     try:
         order = _order(line)
-        return _ANSWERS[order.ask](order, AnalysisRequest.parse(order.request), emit, traced)
+        if order.ask is Command.SELF_CHECK:
+            from .selfcheck.check import self_check
+
+            return Answer(self_check(emit).to_dict())
+        with using(order.checks):
+            return _ANSWERS[order.ask](order, AnalysisRequest.parse(order.request), emit, traced)
     except EngineError as error:
         return error
     except Exception as error:

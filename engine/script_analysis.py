@@ -16,10 +16,11 @@ from .answer.certificate import repeat_commands
 from .answer.conclusion import Findings, answer
 from .answer.plan import Plan
 from .answer.recommendation import recommend_measured
+from .checked import known_gpus
 from .choices import Precision
 from .errors import DoesNotFit, EngineError, InvalidInput
 from .events import Event, Log, Stage
-from .gpus import GPUS, LOCAL, Gpu
+from .gpus import LOCAL, Gpu
 from .measurement.analysis import On, findings, memory_predictor
 from .measurement.device import device_for
 from .measurement.parent import local_device, measure
@@ -44,7 +45,7 @@ from .script.live import Live
 from .script.program import Program
 from .script.request import ScriptRequest
 from .script.trace import CannotTrace, found_loaders
-from .tracing.lowering import cuda_behaviour
+from .tracing.lowering import behaviour_of, cuda_behaviour
 from .tracing.trace import Category, Trace
 from .tracing.unsure import peak_interval, unsure_caveats
 
@@ -158,10 +159,9 @@ def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
     def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
         return _prediction(request, gpu, traces(gpu), batch_size, careful=careful)
 
-    runs_on = (
-        gpu for gpu in GPUS.values() if not isinstance(traced(gpu.compute_capability), EngineError)
-    )
-    seen = traces(here or next(runs_on, next(iter(GPUS.values()))))
+    every = list(known_gpus().values())
+    runs_on = (gpu for gpu in every if not isinstance(traced(gpu.compute_capability), EngineError))
+    seen = traces(here or next(runs_on, every[0]))
     request = _of_sizes_taken(request, seen)
     found = compare_gpus(request.script.name, request, here, predict, on)
     used = software.loaded()
@@ -187,7 +187,7 @@ def told_by_loaders(request: ScriptRequest, emit: Emit) -> ScriptRequest:
         return request
     behaviour = None
     if request.gpu != LOCAL:
-        behaviour = cuda_behaviour(catalogue_gpu(request).compute_capability)
+        behaviour = behaviour_of(catalogue_gpu(request))
     try:
         fed, batch_size = found_loaders(program, behaviour)
     except InvalidInput as error:
@@ -233,7 +233,7 @@ def _of_sizes_taken(request: ScriptRequest, trace_at: TraceAt) -> ScriptRequest:
 def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
     emit(Log(f"Tracing {request.script.name} on fake tensors; none of its steps are run"))
     emit(Stage("trace"))
-    behaviour = cuda_behaviour(gpu.compute_capability)
+    behaviour = behaviour_of(gpu)
     return trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import software
+from ..checked import own_check
 from ..client import Delivery, Lab
 from ..errors import InvalidInput
 from ..fields import NONE
@@ -72,9 +73,7 @@ def predict(options: argparse.Namespace) -> int:
     from .render import render_trial
 
     if options.gpu == LOCAL:
-        raise InvalidInput(
-            {"gpu": f"{LOCAL} is measured, not predicted; choose one of {', '.join(GPUS)}"}
-        )
+        options.gpu = _checked_gpu()
     if (script := _script_request(options)) is not None:
         return _predict_script(options, script)
     request = request_of(options)
@@ -87,6 +86,22 @@ def predict(options: argparse.Namespace) -> int:
     plain = asdict(trial) | _token_speed(workload, trial) | {"software": used}
     answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used))
     return OK
+
+
+def _checked_gpu() -> str:
+    """The catalogue's name of this machine's GPU, which a self-check has measured.
+
+    Raises:
+        InvalidInput: If none has, or the catalogue lacks the GPU.
+    """
+    check = own_check()
+    if check is None or not check.gpu_name:
+        wanted = (
+            f"{LOCAL} is measured, not predicted, until `memorymark selfcheck` has measured a GPU "
+            f"of the catalogue here; choose one of {', '.join(GPUS)}"
+        )
+        raise InvalidInput({"gpu": wanted})
+    return check.gpu_name
 
 
 def _predict_script(options: argparse.Namespace, script: ScriptRequest) -> int:

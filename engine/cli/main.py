@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
+from ..checked import SECONDS
 from ..errors import EngineError, InvalidInput, needing_the_engine
 from ..fields import Group
 from ..process import collect_rarely
@@ -38,6 +39,7 @@ from .flags import (
     Flag,
 )
 from .sample import FLAGS, add_sample_command, add_sample_flags
+from .selfcheck import ABOUT, selfcheck
 from .site import site
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -177,6 +179,7 @@ def _parser() -> argparse.ArgumentParser:
         "--all", action="store_true", help="list the model types and tasks that a config may have"
     )
     _add(group, "devices", commands.devices, "list the catalogue GPUs")
+    _add(group, "selfcheck", selfcheck, f"check this machine within {SECONDS:.0f} s: {ABOUT}")
     _add_validate(group)
     about = "send results to the lab that `--push` could not send"
     push = group.add_parser("push", help=about, description=f"{about}.", allow_abbrev=False)

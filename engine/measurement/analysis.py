@@ -15,6 +15,7 @@ from ..answer.recommendation import WORTH_A_CHANGE, Recommendation, recommend_me
 from ..answer.search import SearchOutcome, find_largest
 from ..errors import MeasurementFailed
 from ..events import Event, Log, Stage
+from ..fixed_costs import CUDNN_BYTES, fixed_costs
 from ..hub import resolve
 from ..parallel.interconnect import accumulation_caveats
 from ..prediction.analysis import (
@@ -29,7 +30,7 @@ from ..prediction.traces import trace_request
 from ..request import AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, MeasuredOn, Source, Trial
 from ..step.building import cache_caveats
-from ..tracing.lowering import CudaBehaviour, cuda_behaviour
+from ..tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .device import device_for, in_the_catalogue, local_price_per_hour
 from .parent import local_device, measure, measured_on, record
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
@@ -259,7 +260,8 @@ def measure_batch(
 def _traces(request: AnalysisRequest, device: DeviceFacts, emit: Emit) -> TraceAt:
     behaviour: CudaBehaviour | None = None
     if device.kind == "cuda":
-        behaviour = cuda_behaviour(device.compute_capability)
+        known = in_the_catalogue(device)
+        behaviour = behaviour_of(known) if known else cuda_behaviour(device.compute_capability)
     return trace_request(request, behaviour, emit)
 
 
@@ -269,7 +271,11 @@ def memory_predictor(
     """Predicts the memory of a batch on this device, for the first guess and the chart."""
     if device.kind == "cuda":
         options = AllocatorOptions.parse(request.allocator)
-        return lambda batch_size: predict_memory(gpu, trace_at(batch_size), options)
+        known = in_the_catalogue(device)
+        cudnn = CUDNN_BYTES if known is None else fixed_costs(known).cudnn_bytes
+        return lambda batch_size: predict_memory(
+            gpu, trace_at(batch_size), options, cudnn_bytes=cudnn
+        )
     return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..checked import known_gpus
 from ..errors import InvalidInput
 from ..gpus import GPUS, Gpu, catalogue_name
 from ..request import Request
@@ -93,6 +94,6 @@ def local_price_per_hour(request: Request, device: DeviceFacts) -> float:
 
 
 def in_the_catalogue(device: DeviceFacts) -> Gpu | None:
-    """The catalogue's GPU of that kind; ``None`` if it has none."""
+    """The catalogue's GPU of that kind, as a self-check measured it; ``None`` if it has none."""
     name = catalogue_name(device.name) if device.kind == "cuda" else None
-    return None if name is None else GPUS[name]
+    return None if name is None else known_gpus()[name]

@@ -15,6 +15,7 @@ from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
 from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
+from ..checked import known_gpus
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
@@ -26,10 +27,11 @@ from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
 from ..step.optimizers import paged_caveats, refresh_caveats
-from ..tracing.lowering import cuda_behaviour
+from ..tracing.lowering import behaviour_of
 from .caveats import (
     NOTHING_RUN,
     caveats_of,
+    checked_caveats,
     negatives_caveats,
     smaller_multiple_caveat,
     whole_experts,
@@ -79,7 +81,7 @@ def analyze_predicted(
         DoesNotFit: If not even the smallest batch does.
     """
     gpu = catalogue_gpu(request)
-    trace_at = (traced or KeptTraces())(request, cuda_behaviour(gpu.compute_capability), emit)
+    trace_at = (traced or KeptTraces())(request, behaviour_of(gpu), emit)
     emit(Stage("search"))
     prediction = Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name))
 
@@ -167,6 +169,7 @@ class Prediction:
         caveats = [
             NOTHING_RUN,
             *evaluation_caveats(self.request, self.gpu, step),
+            *checked_caveats(self.gpu),
             *self._correction.caveats(found.recommended.batch_size),
             *found.caveats,
             *about_lengths(trained, found.recommended.batch_size),
@@ -312,7 +315,7 @@ def predict_batch(
     ):
         emit(Log(caveat, "warning"))
     gpu = catalogue_gpu(request)
-    behaviour = cuda_behaviour(gpu.compute_capability)
+    behaviour = behaviour_of(gpu)
     correction = experience.of(request.workload, gpu.name)
     with blaming_the_config(request.workload):
         trace_at = (traced or KeptTraces())(request, behaviour, emit)
@@ -327,6 +330,7 @@ def predict_batch(
             for caveat in evaluation_caveats(request, gpu, step):
                 emit(Log(caveat))
     for caveat in (
+        *checked_caveats(gpu),
         *correction.caveats(batch_size),
         *offload_caveats(step),
         *about_lengths(request.workload, batch_size),
@@ -344,7 +348,7 @@ def catalogue_gpu(request: Request) -> Gpu:
     """
     if request.gpu not in GPUS:
         raise InvalidInput({"gpu": f"choose one of {', '.join(GPUS)}, not {request.gpu}"})
-    gpu = GPUS[request.gpu]
+    gpu = known_gpus()[request.gpu]
     limit = request.memory_limit_bytes
     if limit is None or limit >= gpu.total_bytes:
         return gpu

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ..answer.ladder import listed
 from ..answer.search import SearchOutcome
 from ..choices import Quantization
+from ..gpus import GIB, Gpu
 from ..models.tasks import Task
 from ..request import LARGEST_BATCH_SIZE, Request
 from ..result import Source, Trial
@@ -28,6 +30,18 @@ _EXPERTS = (
     "Memory is the same however tokens are routed to experts, so this is the worst case too. Step "
     "times assume that the experts share the tokens evenly."
 )
+
+
+def checked_caveats(gpu: Gpu) -> list[str]:
+    """What of a GPU was measured and not taken from the catalogue; empty without a self-check."""
+    if gpu.checked is None:
+        return []
+    measured = [f"GPU memory ({gpu.total_bytes / GIB:.2f} GiB)"]
+    if gpu.sources["context_bytes"] == gpu.checked.where:
+        measured.append(f"the CUDA context ({gpu.context_bytes / 2**20:,.1f} MiB)")
+    if (launching := gpu.checked.launch_seconds) is not None:
+        measured.append(f"the time to launch an operation ({1e6 * launching:.0f} µs)")
+    return [f"{listed(measured)} were {gpu.checked.where}."]
 
 
 def caveats_of(

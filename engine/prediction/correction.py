@@ -11,15 +11,16 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from ..answer.recommendation import fit_step_time
+from ..checked import STEP, SelfCheck, in_use
 from ..errors import InvalidInput
 from ..workload import Workload
-from .intervals import RelativeRange, Residual, own_file, read_residuals
+from .intervals import Counted, RelativeRange, Residual, own_file, read_residuals
 from .speed_model import step_predictor
 
 GPU_SPREAD = 0.06
@@ -104,9 +105,11 @@ class Experience:
 
     @classmethod
     def here(cls, given: Iterable[Residual] = ()) -> Experience:
-        """That of this machine, in your own calibration file, and the given one."""
+        """That of this machine, in your own calibration file, of self-checks, and the given one."""
         path = own_file()
-        return cls([*(read_residuals(path) if path.exists() else ()), *given])
+        own = read_residuals(path) if path.exists() else ()
+        checked = [residual for check in in_use().values() for residual in _steps_of(check)]
+        return cls([*own, *checked, *given])
 
     def of(self, workload: Workload, gpu: str) -> Correction:
         """What it says of a workload on a catalogue GPU."""
@@ -129,6 +132,22 @@ class Experience:
 
 
 NO_EXPERIENCE = Experience()
+
+
+def _steps_of(check: SelfCheck) -> Iterator[Residual]:
+    """The step times that a self-check measured beside their predictions."""
+    for one in check.comparisons:
+        if one.counted == STEP:
+            yield Residual(
+                gpu=check.gpu_name,
+                workload=one.fields,
+                batch_size=one.batch_size,
+                counted=Counted.STEP_SECONDS,
+                measured=one.measured,
+                predicted=one.predicted,
+                source=f"self-check, {check.when[:10]}, torch {check.identity.torch}",
+                predictor=check.step_predictor,
+            )
 
 
 def _identity(fields: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from ..answer.search import find_largest
 from ..gpus import Gpu
 from ..request import LARGEST_BATCH_SIZE, AnalysisRequest
 from ..result import Trial
-from ..tracing.lowering import CudaBehaviour, cuda_behaviour
+from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import AffineTrace, NotAffine, Trace, is_generating
 from ..workload import Workload
 from .depths import Depths
@@ -102,7 +102,7 @@ def largest_evaluation_batch(request: AnalysisRequest, gpu: Gpu) -> int:
 
     Training itself has a small batch here: its activations are gone when evaluation begins.
     """
-    behaviour = cuda_behaviour(gpu.compute_capability)
+    behaviour = behaviour_of(gpu)
     trace_at = _at_every_batch(request.workload, behaviour)
     allocator = AllocatorOptions.parse(request.allocator)
 

@@ -15,13 +15,15 @@ def fingerprint() -> str:
 
     Reads about 1 MB of files and loads neither torch nor transformers.
     """
-    from .intervals import own_file  # loads more than a training job needs
+    from .. import checked  # these load more than a training job needs
+    from .intervals import own_file
 
     digest = hashlib.sha256()
-    root, own = Path(__file__).parent.parent, own_file()
+    root = Path(__file__).parent.parent
     files = [path for path in sorted(root.rglob("*")) if path.suffix in _SUFFIXES]
     files = [path for path in files if "tests" not in path.relative_to(root).parts]
-    for path in [*files, *([own] if own.exists() else [])]:
+    own = [path for path in (own_file(), checked.own_file()) if path.exists()]
+    for path in [*files, *own]:
         digest.update(path.name.encode() + path.read_bytes())
     for package in _PACKAGES:
         digest.update(f"{package} {_version(package)}".encode())

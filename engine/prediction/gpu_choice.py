@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..answer.economics import usd_per_million_samples
+from ..checked import known_gpus
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Event, Log, Stage
 from ..gpus import GIB, GPUS, Gpu
 from ..request import AnalysisRequest
 from ..result import Trial
-from ..tracing.lowering import cuda_behaviour
+from ..tracing.lowering import behaviour_of
 from .analysis import Prediction, price_per_hour
 from .correction import Experience
 from .limits import find_limits
@@ -77,7 +78,7 @@ def choose_gpu(
     """
     once = _without_repeats(emit)
     found = []
-    for number, gpu in enumerate(GPUS.values()):
+    for number, gpu in enumerate(known_gpus().values()):
         found.append(_on(request, gpu, once, traced, experience, prices))
         emit(Stage("search", (number + 1) / len(GPUS)))
     offers = [one for one in found if isinstance(one, Offer)]
@@ -139,7 +140,7 @@ def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> Anal
 def _predictor(
     request: AnalysisRequest, gpu: Gpu, emit: Emit, traced: TraceRequest, experience: Experience
 ) -> Callable[..., Trial]:
-    trace_at = traced(request, cuda_behaviour(gpu.compute_capability), emit)
+    trace_at = traced(request, behaviour_of(gpu), emit)
     return Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name)).predict
 
 

@@ -11,6 +11,7 @@ from ..answer.economics import usd_per_million_samples
 from ..answer.plan import GpuOption, Plan
 from ..answer.recommendation import kept_global_batch
 from ..assumptions import Assumptions
+from ..checked import known_gpus
 from ..errors import InvalidInput
 from ..gpus import GIB, GPUS, Gpu
 from ..request import Request
@@ -26,7 +27,7 @@ def gpu_today(name: str, assumptions: Assumptions) -> Gpu | None:
         InvalidInput: If a price is set without a GPU.
     """
     if name in GPUS:
-        return GPUS[name]
+        return known_gpus()[name]
     if assumptions.price_per_hour_usd is not None:
         raise InvalidInput({"price_per_hour_usd": "choose the GPU that has this price"})
     return None
@@ -51,7 +52,8 @@ def compare_gpus(
     speed_today = None
     if here is not None:
         speed_today = predict(here, request.known_batch_size).samples_per_second
-    options = [gpu_option(request, here, gpu, predict, on, speed_today) for gpu in GPUS.values()]
+    every = known_gpus().values()
+    options = [gpu_option(request, here, gpu, predict, on, speed_today) for gpu in every]
     return compared(name, request, here, options, speed_today)
 
 

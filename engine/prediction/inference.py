@@ -17,7 +17,7 @@ from ..request import AnalysisRequest
 from ..result import Trial
 from ..step.building import blaming_the_config
 from ..texts import GenerationAnswer, Texts
-from ..tracing.lowering import cuda_behaviour
+from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Trace
 from ..workload import Workload
 from .analysis import catalogue_gpu, gpu_facts
@@ -50,7 +50,7 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
     """
     request = replace(request, workload=resolve(request.workload))
     workload, gpu, batch_size = request.workload, catalogue_gpu(request), request.known_batch_size
-    behaviour = cuda_behaviour(gpu.compute_capability)
+    behaviour = behaviour_of(gpu)
     allocator = AllocatorOptions.parse(request.allocator)
 
     def trial_of(traced: Trace) -> Trial:

@@ -29,7 +29,7 @@ from ..gpus import GIB, Gpu
 from ..request import AnalysisRequest, Request
 from ..result import Trial
 from ..step.building import blaming_the_config
-from ..tracing.lowering import cuda_behaviour
+from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Category
 from .analysis import Prediction, price_per_hour
 from .correction import Correction
@@ -158,7 +158,7 @@ class Climb:
         return self.prediction(self.request)
 
     def prediction(self, request: AnalysisRequest) -> Prediction:
-        behaviour = cuda_behaviour(self.gpu.compute_capability)
+        behaviour = behaviour_of(self.gpu)
         trace_at = self.traced(request, behaviour, _quiet)
         return Prediction(request, self.gpu, trace_at, self.correction)
 
@@ -166,7 +166,7 @@ class Climb:
         """The trial of the current batch of another workload, by one trace of that batch alone."""
         batch_size = request.known_batch_size
         workload = request.workload_at(batch_size)
-        step = trace(workload, batch_size, cuda_behaviour(self.gpu.compute_capability))
+        step = trace(workload, batch_size, behaviour_of(self.gpu))
         return predict_trial(workload, self.gpu, step, AllocatorOptions.parse(request.allocator))
 
     def _refusal(self, smallest: Trial) -> DoesNotFit:

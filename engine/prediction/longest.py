@@ -17,7 +17,7 @@ from ..request import AnalysisRequest
 from ..result import Trial
 from ..step.building import blaming_the_config
 from ..texts import LengthTrial, LongestThatFits
-from ..tracing.lowering import cuda_behaviour
+from ..tracing.lowering import behaviour_of
 from ..tracing.trace import NotAffine, QuadraticTrace, Trace
 from .analysis import catalogue_gpu, format_trial, gpu_facts
 from .depths import Depths
@@ -53,7 +53,7 @@ def longest_sequence(request: AnalysisRequest, emit: Emit) -> LongestThatFits:
         always = f"{workload.preset.display_name} reads {limits.largest:,} tokens always"
         of_images = "; for other sizes of images, predict each" if workload.image_size else ""
         raise InvalidInput({"model": f"{always}, so there is no longest sequence{of_images}"})
-    behaviour = cuda_behaviour(gpu.compute_capability)
+    behaviour = behaviour_of(gpu)
     allocator = AllocatorOptions.parse(request.allocator)
 
     def trace_at(length: int) -> Trace:

@@ -12,6 +12,7 @@ from .. import software
 from ..allocator.options import AllocatorOptions
 from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
+from ..checked import known_gpus
 from ..choices import Optimizer
 from ..errors import EngineError
 from ..events import Log, Stage
@@ -20,8 +21,9 @@ from ..hub import resolve
 from ..request import AnalysisRequest
 from ..result import Trial
 from ..step.building import blaming_the_config
-from ..tracing.lowering import cuda_behaviour
+from ..tracing.lowering import CudaBehaviour, behaviour_of
 from .analysis import catalogue_gpu
+from .caveats import checked_caveats
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
 from .gpu_comparison import Predict, compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
@@ -94,7 +96,10 @@ def _plan(
         if request.current_batch_size is None:
             climb = climb.starting()
             request = climb.request
-        learned = correction.caveats(request.known_batch_size)
+        learned = [
+            *checked_caveats(climb.gpu),
+            *correction.caveats(request.known_batch_size),
+        ]
     predict, speed = _predictor(request, experience, traced)
     speed_today = predict(here, request.known_batch_size).samples_per_second if here else None
     on_each = partial(_options, request, here, predict, speed, speed_today)
@@ -127,7 +132,7 @@ def _found(
     """
     tasks: Tasks = SideBySide(processes_here())
     rungs = _Rungs(climb, tasks, emit) if climb else None
-    alike = groupby(sorted(GPUS.values(), key=_capability), _capability)
+    alike = groupby(sorted(known_gpus().values(), key=_capability), _capability)
     for capability, gpus in alike:
         tasks.add(capability, partial(on_each, list(gpus)))
     if climb is not None:
@@ -237,11 +242,11 @@ def _predictor(
         return experience.of(request.workload, gpu)
 
     @cache
-    def traces(capability: float) -> TraceAt:
-        return traced(request, cuda_behaviour(capability), lambda _: None)
+    def traces(behaviour: CudaBehaviour) -> TraceAt:
+        return traced(request, behaviour, lambda _: None)
 
     def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        step = traces(gpu.compute_capability)(batch_size)
+        step = traces(behaviour_of(gpu))(batch_size)
         if batch_size == request.current_batch_size:
             step.check_runnable()
         workload = request.workload_at(batch_size)
@@ -250,7 +255,7 @@ def _predictor(
         )
 
     def speed(gpu: Gpu, batch_size: int) -> float:
-        step = traces(gpu.compute_capability)(batch_size)
+        step = traces(behaviour_of(gpu))(batch_size)
         return predict_speed(request.workload_at(batch_size), gpu, step, correction(gpu.name))
 
     return predict, speed

@@ -18,6 +18,7 @@ from typing import Any
 from ..border import read_json
 from ..checked import (
     MEMORY,
+    SECONDS,
     STEP,
     Comparison,
     Device,
@@ -33,9 +34,6 @@ from ..measurement.parent import Ended, OutOfTime, run_together
 from ..measurement.protocol import GAVE_UP, TrialOrder
 from .advice import OUT_OF_MEMORY, advice_on
 from .workloads import LAUNCH_BOUND, Checked, workloads_for
-
-SECONDS = 90.0
-"""The whole check takes no longer."""
 
 _SHARES = {"device": 0.4, "launches": 0.2, "rates": 0.25, "trial": 0.25, "predictions": 0.5}
 """How much of that time one measurement may take, so that one that hangs leaves some for others."""
@@ -147,6 +145,7 @@ class _Run:
             self._found,
             comparisons=tuple(compared),
             step_launch_seconds=found["step_launch_seconds"],
+            step_predictor=found["step_predictor"],
         )
 
     def _trial(self, one: Checked) -> Found | None:

@@ -78,6 +78,7 @@ def _rates(order: Found) -> Found:
 def _predictions(order: Found) -> Found:
     """The predictions of the workloads, with the launch time that a step of tiny kernels took."""
     from ..checked import read_self_check
+    from ..prediction.speed_model import step_predictor
     from .predicting import Asked, launch_seconds_of, predict
 
     check = read_self_check(order["check"])
@@ -87,7 +88,11 @@ def _predictions(order: Found) -> Found:
         launching = launch_seconds_of(check, asked, order["step_seconds"])
     check = replace(check, step_launch_seconds=launching)
     found = {name: asdict(predict(check, Asked(**one))) for name, one in order["asked"].items()}
-    return {"step_launch_seconds": launching, "predicted": found}
+    return {
+        "step_launch_seconds": launching,
+        "step_predictor": step_predictor(),
+        "predicted": found,
+    }
 
 
 _WORK: dict[str, Callable[[Found], Found]] = {

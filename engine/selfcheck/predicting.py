@@ -7,12 +7,13 @@ from typing import Any
 
 from ..checked import MEMORY, STEP, SelfCheck, on_checked
 from ..errors import EngineError
+from ..fixed_costs import CUDNN_BYTES
 from ..gpus import GPUS, Gpu
 from ..prediction.probe import predict_live_memory, predict_memory
 from ..prediction.step_time import step_work
 from ..prediction.tracer import trace
 from ..result import GpuFacts, Trial
-from ..tracing.lowering import cuda_behaviour
+from ..tracing.lowering import behaviour_of, cuda_behaviour
 from ..tracing.trace import Trace
 from ..workload import Workload
 
@@ -76,14 +77,18 @@ def _predict(check: SelfCheck, workload: Workload, batch_size: int) -> Predicted
         step = trace(workload, batch_size, None)
         live = predict_live_memory(device.total_bytes, step).peak_allocated_bytes
         return Predicted({"live_bytes": float(live or 0)})
-    step = trace(workload, batch_size, cuda_behaviour(device.compute_capability))
-    usable = device.total_bytes - (check.context_bytes or 0)
-    trial = predict_memory(GpuFacts(device.name, device.total_bytes, usable), step)
     known = GPUS.get(check.gpu_name)
-    if known is None:
-        return Predicted(_memory(trial))
-    launches, seconds = _time(workload, on_checked(known, check), step)
-    return Predicted(_memory(trial) | {STEP: seconds}, launches)
+    gpu = None if known is None else on_checked(known, check)
+    behaviour = behaviour_of(gpu) if gpu else cuda_behaviour(device.compute_capability)
+    step = trace(workload, batch_size, behaviour)
+    usable = device.total_bytes - (check.context_bytes or 0)
+    facts = GpuFacts(device.name, device.total_bytes, usable)
+    cudnn = CUDNN_BYTES if check.cudnn_bytes is None else check.cudnn_bytes
+    memory = _memory(predict_memory(facts, step, cudnn_bytes=cudnn))
+    if gpu is None:
+        return Predicted(memory)
+    launches, seconds = _time(workload, gpu, step)
+    return Predicted(memory | {STEP: seconds}, launches)
 
 
 def _memory(trial: Trial) -> dict[str, float]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ..fixed_costs import cublas_workspace_bytes
+from ..fixed_costs import cublas_workspace_bytes, fixed_costs
+from ..gpus import Gpu
 from .attention import (
     AttentionCall,
     AttentionKernel,
@@ -68,6 +69,12 @@ def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
         cublas_workspace_bytes=cublas_workspace_bytes(compute_capability),
         resident_threads=resident_threads(compute_capability),
     )
+
+
+def behaviour_of(gpu: Gpu) -> CudaBehaviour:
+    """How a GPU behaves, with the workspaces that a self-check of it measured, if any."""
+    workspace = fixed_costs(gpu).cublas_workspace_bytes
+    return replace(cuda_behaviour(gpu.compute_capability), cublas_workspace_bytes=workspace)
 
 
 @contextmanager
