@@ -32,6 +32,7 @@ urlpatterns = [
     path("compare/table.csv", compare.table_as_csv, name="compare-csv"),
     path("gpus/", gpus.gpus, name="gpus"),
     path("gpus/price/", lab.price, name="gpu-price"),
+    path("gpus/<int:pk>/check/", gpus.check_again, name="check-node"),
     path("lab/", lab.edit_settings, name="lab"),
     path("models/", models.models, name="models"),
     path("new/", new.new, name="new"),

@@ -19,7 +19,7 @@ from . import software
 from .border import read_json
 from .driver import LocalGpu, local_gpu
 from .errors import EngineError, InvalidInput
-from .gpus import GPUS, Gpu, SelfChecked, catalogue_name
+from .gpus import GIB, GPUS, Gpu, SelfChecked, catalogue_name
 from .process import state_folder
 
 FILE_VARIABLE = "ENGINE_SELF_CHECK"
@@ -160,6 +160,28 @@ class Comparison:
     def error(self) -> float:
         """Predicted over measured, minus 1: negative if the prediction was too low."""
         return self.predicted / self.measured - 1
+
+    @property
+    def label(self) -> str:
+        """What is counted, for people to read."""
+        return self.counted.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
+
+    @property
+    def measured_in_unit(self) -> str:
+        return self._in_unit(self.measured)
+
+    @property
+    def predicted_in_unit(self) -> str:
+        return self._in_unit(self.predicted)
+
+    @property
+    def error_in_percent(self) -> str:
+        return f"{100 * self.error:+.2f}%".replace("-", "\N{MINUS SIGN}")
+
+    def _in_unit(self, number: float) -> str:
+        if self.counted in MEMORY:
+            return f"{number / GIB:,.3f} GiB"
+        return f"{1000 * number:,.2f} ms"
 
 
 @dataclass(frozen=True)

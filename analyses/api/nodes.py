@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +32,7 @@ from analyses.api.views import ApiView
 from analyses.jobs import lab_state
 from analyses.jobs.keys import WRONG_KEY, problem_of
 from analyses.models import Analysis, Node, Status
+from analyses.self_checks import CheckState, Shown, shown
 from memorymark_site.accounts.tokens import TokenAuthentication
 from memorymark_site.environment import START_WORKER
 from memorymark_site.operations.prometheus import has_metrics_token
@@ -44,6 +46,35 @@ class NodeGpuSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     total_bytes = serializers.IntegerField(allow_null=True)
     driver = serializers.CharField()
+
+
+class SelfCheckProblemSerializer(serializers.Serializer[Any]):
+    """Something that does not run on a node, or could not be measured."""
+
+    what = serializers.CharField()
+    reason = serializers.CharField(help_text="In one line.")
+    advice = serializers.CharField(help_text="What to do.")
+
+
+class SelfCheckSerializer(serializers.Serializer[Any]):
+    """What a node has measured of itself, which predictions for its GPU use."""
+
+    state = serializers.ChoiceField([f"{state}" for state in CheckState])
+    sentence = serializers.CharField(help_text="How far its predictions are right.")
+    checked_at = serializers.DateTimeField(allow_null=True)
+    memory_error = serializers.FloatField(
+        allow_null=True, help_text="The largest error of predicted memory, as a share."
+    )
+    time_error = serializers.FloatField(
+        allow_null=True, help_text="The same of predicted step times."
+    )
+    context_bytes = serializers.IntegerField(
+        allow_null=True, help_text="Of the CUDA context and cuBLAS, measured."
+    )
+    launch_seconds = serializers.FloatField(
+        allow_null=True, help_text="To launch an operation of a training step, measured."
+    )
+    problems = SelfCheckProblemSerializer(many=True)
 
 
 class NodeSerializer(serializers.Serializer[Any]):
@@ -60,6 +91,7 @@ class NodeSerializer(serializers.Serializer[Any]):
     )
     draining = serializers.BooleanField(help_text="Whether it takes no new work.")
     problem = serializers.CharField(help_text="Why it cannot work; empty if it can.")
+    self_check = SelfCheckSerializer()
     analyses = serializers.ListField(
         child=serializers.IntegerField(), help_text="The ids of those it is working on."
     )
@@ -88,7 +120,22 @@ def _node_facts(node: Node, at_work: Iterable[Analysis] = ()) -> dict[str, Any]:
         "environments": node.environments,
         "draining": node.draining,
         "problem": problem_of(node),
+        "self_check": _self_check_facts(shown(node)),
         "analyses": [analysis.pk for analysis in at_work],
+    }
+
+
+def _self_check_facts(found: Shown) -> dict[str, Any]:
+    check = found.check
+    return {
+        "state": f"{found.state}",
+        "sentence": found.sentence,
+        "checked_at": check and check.when,
+        "memory_error": check and check.memory_error,
+        "time_error": check and check.time_error,
+        "context_bytes": check and check.context_bytes,
+        "launch_seconds": check and check.step_launch_seconds,
+        "problems": [asdict(problem) for problem in found.problems],
     }
 
 

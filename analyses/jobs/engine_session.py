@@ -11,23 +11,30 @@ from typing import Any
 
 from django.conf import settings
 
+from analyses import self_checks
 from analyses.jobs import lease as leases
-from analyses.jobs import timeouts
+from analyses.jobs import nodes, timeouts
 from analyses.jobs.engine_output import KILLED, EngineOutput, Failure, QueryOutput
 from analyses.jobs.engine_process import EngineProcess
+from analyses.jobs.environments import OWN
 from analyses.jobs.lease import Cancelled, Interrupted, Lease, Outcome, Renewal
 from analyses.jobs.measured_steps import measured_steps
 from analyses.lab import prices_for
 from analyses.models import Analysis, JobKind, Query
 from analyses.stored_result import tried_batch
+from engine.checked import SECONDS
 from engine.events import Answer
 from engine.result import AnalysisResult
+from engine.run import Command
 from engine.texts import TextResult
 
 logger = logging.getLogger(__name__)
 
 DEADLINE, CRASHED = "deadline", "crashed"
 """The failures of an engine that has not given an answer itself."""
+
+_MARGIN_SECONDS = 30.0
+"""The engine ends its self-check in time; one that does not hangs."""
 
 LOOK_EVERY_SECONDS = 0.1
 STORE_EVERY_SECONDS = 0.25
@@ -54,7 +61,15 @@ class Asked:
 
 
 def asked_of(lease: Lease) -> Asked:
-    """A job's request: an analysis with the trials of earlier workers, or a query."""
+    """A job's request: an analysis with the trials of earlier workers, a query or a self-check."""
+    if lease.kind == JobKind.SELF_CHECK:
+        return Asked(
+            {"ask": Command.SELF_CHECK},
+            SECONDS + _MARGIN_SECONDS,
+            "Restart the worker to check again.",
+            keeps_engine=False,
+            software=OWN,
+        )
     if lease.kind == JobKind.ANALYSIS:
         analysis = Analysis.objects.prefetch_related("trials").get(pk=lease.subject_id)
         known = [asdict(tried_batch(trial)) for trial in analysis.trials.all()]
@@ -64,6 +79,7 @@ def asked_of(lease: Lease) -> Asked:
                 "trials": known,
                 "measured": _measured(analysis.request),
                 "prices": {gpu: price.usd for gpu, price in prices_for(analysis.request).items()},
+                "checks": self_checks.of_the_lab(nodes.here().name),
             },
             settings.ENGINE_DEADLINE_SECONDS,
             "Try a smaller model, or raise ENGINE_DEADLINE_SECONDS.",
@@ -72,7 +88,12 @@ def asked_of(lease: Lease) -> Asked:
         )
     query = Query.objects.get(pk=lease.subject_id)
     return Asked(
-        {"ask": lease.kind, "request": query.request, "measured": _measured(query.request)},
+        {
+            "ask": lease.kind,
+            "request": query.request,
+            "measured": _measured(query.request),
+            "checks": self_checks.of_the_lab(nodes.here().name),
+        },
         settings.QUERY_DEADLINE_SECONDS[lease.kind],
         "An analysis has more time.",
         keeps_engine=lease.kind == JobKind.PREDICT,
@@ -149,7 +170,7 @@ def _listen(
 
 
 def _store(lease: Lease, output: EngineOutput | QueryOutput) -> None:
-    if not output:
+    if not output or lease.kind == JobKind.SELF_CHECK:  # nobody waits for its progress
         leases.renew(lease)
     elif isinstance(output, EngineOutput):
         leases.record(lease, output.trials, output.lines)

@@ -19,11 +19,13 @@ from analyses.models import (
     Delivery,
     JobKind,
     LogLine,
+    Node,
     Notification,
     Query,
     QueryStatus,
     Status,
 )
+from analyses.self_checks import Stored
 from analyses.training_runs import services as training_runs
 
 Columns = Mapping[str, object]
@@ -46,6 +48,7 @@ class Kind:
 
     Attributes:
         subject: The model of its subject.
+        has_status: Whether the subject has a column for the state.
         statuses: The subject's own names for a job's states, where they differ.
         failed: The subject's columns with the reason of a failed attempt.
         entering: Other columns of the subject that change with a state.
@@ -59,6 +62,7 @@ class Kind:
 
     subject: type[Model]
     failed: Callable[[Failure], Columns]
+    has_status: bool = True
     statuses: Mapping[Status, str] = field(default_factory=dict)
     entering: Callable[[Status], Columns] = lambda _state: {}
     pauses: tuple[timedelta, ...] = ONCE_MORE
@@ -70,10 +74,13 @@ class Kind:
 
     def repeat(self, numbers: Collection[int], state: Status, columns: Columns) -> None:
         """Copy a state into the subjects' own rows, with other columns."""
-        values: dict[str, Any] = {"status": self.statuses.get(state, state)}
+        values: dict[str, Any] = {}
+        if self.has_status:
+            values["status"] = self.statuses.get(state, state)
         values |= self.entering(state)
         values |= columns
-        self.subject._base_manager.filter(pk__in=numbers).update(**values)
+        if values:
+            self.subject._base_manager.filter(pk__in=numbers).update(**values)
         if state in FINAL_STATUSES:
             self.after_end(numbers, state)
 
@@ -140,6 +147,11 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             },
             pauses=NOTIFICATION_PAUSES,
             retries_failures=True,
+        ),
+        JobKind.SELF_CHECK: Kind(
+            subject=Node,
+            has_status=False,
+            failed=lambda failure: {"self_check": Stored(problem=failure.message).to_dict()},
         ),
     }
 )

@@ -29,6 +29,7 @@ from analyses.models import (
     Analysis,
     Delivery,
     Job,
+    JobKind,
     Node,
     Notification,
     Query,
@@ -131,8 +132,12 @@ def _analyses() -> tuple[dict[str, int], datetime | None]:
 
 
 def _lane_waits() -> dict[str, float]:
-    """From when each job was due: a retry waits on purpose before."""
+    """From when each job was due: a retry waits on purpose before.
+
+    A node that is switched off checks itself once it is back, so that is not waited for.
+    """
     due = Job.objects.filter(state=Status.QUEUED, not_before__lte=Now()).order_by()
+    due = due.exclude(kind=JobKind.SELF_CHECK)
     oldest = due.values_list("lane").annotate(Min("not_before"))
     now = timezone.now()
     return {lane: max(0.0, (now - since).total_seconds()) for lane, since in oldest}
@@ -199,7 +204,8 @@ def queue_stands_still() -> bool:
 
 def nodes_alive() -> QuerySet[Node]:
     """The nodes with a live worker."""
-    return Node.objects.filter(heartbeat_at__gte=Now() - timeouts.STALE_AFTER)
+    alive = Node.objects.filter(heartbeat_at__gte=Now() - timeouts.STALE_AFTER)
+    return alive.select_related("check_job")
 
 
 def nodes_online() -> QuerySet[Node]:
@@ -213,7 +219,9 @@ def nodes() -> list[tuple[Node, list[Analysis]]]:
     for analysis in Analysis.objects.filter(status__in=AT_WORK).select_related("owner"):
         at_work.setdefault(analysis.node, []).append(analysis)
     alive = set(nodes_alive().values_list("pk", flat=True))
-    every = sorted(Node.objects.all(), key=lambda node: (node.pk not in alive, node.name))
+    every = sorted(
+        Node.objects.select_related("check_job"), key=lambda node: (node.pk not in alive, node.name)
+    )
     return [(node, at_work.get(node.name, [])) for node in every]
 
 

@@ -25,7 +25,8 @@ from analyses.jobs.kinds import KINDS
 from analyses.jobs.lifecycle import move
 from analyses.jobs.one_line import one_line_changes
 from analyses.jobs.request_columns import chosen_columns
-from analyses.models import AT_WORK, Job, LogLine, Query, Status, Trial
+from analyses.models import AT_WORK, Job, JobKind, LogLine, Query, Status, Trial
+from analyses.self_checks import Stored
 from analyses.stored_result import result_columns
 from engine.answer.ladder import Rung
 from engine.events import Answer, Log
@@ -157,6 +158,8 @@ def _end(held: QuerySet[Job], outcome: Outcome, lease: Lease) -> bool:
     match outcome:
         case AnalysisResult() | TextResult():
             columns = result_columns(outcome) | chosen_columns(lease.subject_id, outcome)
+        case Answer(body) if lease.kind == JobKind.SELF_CHECK:
+            columns = {"self_check": Stored.of_answer(body).to_dict()}
         case Answer(body):
             columns = {"answer": body, "rungs": [], "one_line": one_line_changes(body)}
         case Sent():

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Iterable
 from itertools import chain
 
-from django.db.models import Max, QuerySet
+from django.db.models import Max, QuerySet, Value
 
+from analyses import self_checks
 from analyses.models import Analysis, FigureSource, Training, Trial
 from analyses.prediction_errors import between
 from analyses.stored_result import result_of
@@ -37,26 +38,35 @@ def measured_steps(gpu: str) -> list[Residual]:
 
 
 def newest(gpu: str) -> str:
-    """Another text once another step has been measured on a catalogue GPU."""
-    last = (rows.order_by().aggregate(last=Max("pk"))["last"] for rows in _rows(gpu))
-    return " ".join(map(str, last))
-
-
-def _rows(gpu: str) -> tuple[QuerySet[Trial], QuerySet[Training]]:
-    return _trials(gpu), _training_runs(gpu)
+    """Another text once another step was measured on a catalogue GPU, or a node of it checked."""
+    trials = _measured_trials().order_by().values_list("analysis__measured_gpu")
+    runs = _reported_runs().order_by().values_list("device_name")
+    last = trials.annotate(kind=Value("trial"), last=Max("pk")).union(
+        runs.annotate(kind=Value("training run"), last=Max("pk"))
+    )
+    found = sorted(f"{kind} {number}" for name, kind, number in last if _those_of(gpu, [name]))
+    return " ".join((*found, self_checks.newest(gpu)))
 
 
 def _trials(gpu: str) -> QuerySet[Trial]:
-    measured = Trial.objects.filter(
-        source=FigureSource.MEASURED, operations_seconds__isnull=False
-    ).order_by("-pk")
+    measured = _measured_trials().order_by("-pk")
     names = measured.order_by().values_list("analysis__measured_gpu", flat=True).distinct()
     of_gpu = measured.filter(analysis__measured_gpu__in=_those_of(gpu, names))
     return of_gpu.select_related("analysis").defer("analysis__result")  # large, and not read
 
 
+def _measured_trials() -> QuerySet[Trial]:
+    """Those of any GPU whose step time was predicted too."""
+    return Trial.objects.filter(source=FigureSource.MEASURED, operations_seconds__isnull=False)
+
+
+def _reported_runs() -> QuerySet[Training]:
+    """Those of any GPU that belong to an analysis with a result."""
+    return Training.objects.filter(analysis__source__gt="")
+
+
 def _training_runs(gpu: str) -> QuerySet[Training]:
-    reported = Training.objects.filter(analysis__source__gt="")
+    reported = _reported_runs()
     names = reported.order_by().values_list("device_name", flat=True).distinct()
     return reported.filter(device_name__in=_those_of(gpu, names)).select_related("analysis")
 

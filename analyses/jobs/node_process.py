@@ -14,7 +14,7 @@ from time import monotonic
 from django import db
 from django.db import connection
 
-from analyses.jobs import nodes, queue, recovery, timeouts
+from analyses.jobs import checking, nodes, queue, recovery, timeouts
 from analyses.jobs.retention import Housekeeper
 from analyses.jobs.supervisor import STOP_SECONDS, Supervisor
 from analyses.models import Node
@@ -76,6 +76,7 @@ def _begin() -> bool:
     """Join the lab as soon as the database is available."""
     try:
         nodes.register()
+        checking.ask_if_due()
         recovery.recover()
     except db.Error:
         logger.exception("this node cannot join the lab yet; trying again")

@@ -15,6 +15,8 @@ from django.db.models.functions import Now
 from analyses.jobs import environments
 from analyses.jobs.keys import key_fingerprint
 from analyses.models import Node
+from engine import software
+from engine.checked import Identity
 from engine.driver import LocalGpu, local_gpu
 from engine.prediction.fingerprint import fingerprint
 from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor
@@ -68,6 +70,11 @@ def register() -> None:
             "problem": "",
         },
     )
+
+
+def identity() -> Identity:
+    """What a self-check of this node holds for."""
+    return Identity.of(here().gpu, software.installed())
 
 
 def beat() -> None:

@@ -35,6 +35,9 @@ INTERACTIVE = "interactive"
 MEASUREMENTS = "measurements/"
 """Lanes; of the last there is one for each kind of GPU. None waits for another."""
 
+SELF_CHECKS = "self-checks/"
+"""One lane for each node. On a GPU, a check and a measurement wait for each other."""
+
 WORKERS = "workers"
 POOLS = (WORKERS, INTERACTIVE)
 """The pools of a node. The interactive one has a single worker, so the engine that has traced a
@@ -59,8 +62,13 @@ def lane_for(measured_gpu: str) -> str:
     return f"{MEASUREMENTS}{measured_gpu}" if measured_gpu else PREDICTIONS
 
 
-def enqueue(subject: Analysis | Query | Notification) -> Job:
-    """Queue a job for a row, in the caller's transaction."""
+def self_checks_of(node: str) -> str:
+    """The lane of a node's self-checks, which no other node serves."""
+    return f"{SELF_CHECKS}{node}"
+
+
+def enqueue(subject: Analysis | Query | Notification | Node) -> Job:
+    """Queue a job for a row, in the caller's transaction; for a node, its self-check."""
     match subject:
         case Analysis():
             lane, owner = lane_for(subject.measured_gpu), subject.owner_id
@@ -70,8 +78,11 @@ def enqueue(subject: Analysis | Query | Notification) -> Job:
             job = Job(kind=subject.kind, query=subject, lane=lane, priority=subject.for_pages)
         case Notification():
             job = Job(kind=JobKind.NOTIFICATION, notification=subject, lane=NOTIFICATIONS)
+        case Node():
+            lane = self_checks_of(subject.name)
+            job = Job(kind=JobKind.SELF_CHECK, checked_node=subject, lane=lane)
     job.key = key_fingerprint()
-    if not isinstance(subject, Notification):
+    if isinstance(subject, (Analysis, Query)):
         job.software = subject.request.get("software") or ""
     job.save()
     return job
@@ -84,7 +95,8 @@ def lanes_of(pool: str, here: nodes.Here) -> dict[str, int]:
     lanes = {PREDICTIONS: here.prediction_workers, PLANS: 1}
     if here.gpu_name:
         lanes[lane_for(here.gpu_name)] = 1
-    return lanes | {NOTIFICATIONS: sum(lanes.values())}
+    # Whichever worker is free sends notifications, and checks the node.
+    return lanes | {NOTIFICATIONS: sum(lanes.values()), self_checks_of(here.name): 1}
 
 
 def workers_of(pool: str, here: nodes.Here) -> int:
@@ -214,9 +226,9 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
         if busy.total() >= workers_of(self.list_key, here):
             return []
         free = [lane for lane, limit in limits.items() if busy[lane] < limit]
-        measurements = lane_for(here.gpu_name) if here.gpu_name else ""
-        if measurements in free and _is_measured_on(here.gpu_uuid):
-            free.remove(measurements)
+        if here.gpu_name and _is_measured_on(here.gpu_uuid):
+            in_turn = (lane_for(here.gpu_name), self_checks_of(here.name))
+            free = [lane for lane in free if lane not in in_turn]
         return free
 
     def _heartbeat(self) -> Package | None:

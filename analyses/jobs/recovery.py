@@ -64,8 +64,8 @@ def release_all() -> Released:
     move(Job.objects.all(), Status.RUNNING, Status.QUEUED)
     analyses = [job.subject_id for job in running if job.kind == JobKind.ANALYSIS]
     notifications = sum(job.kind == JobKind.NOTIFICATION for job in running)
-    others = len(running) - len(analyses) - notifications
-    return Released(analyses, cancelled, others, notifications)
+    queries = sum(job.query_id is not None for job in running)
+    return Released(analyses, cancelled, queries, notifications)
 
 
 def recover() -> None:

@@ -79,7 +79,8 @@ def _claim(job_id: int) -> Lease | None:
     if job.query_id:
         unwanted.drop_unwanted()
     here = nodes.here()
-    device = here.gpu_uuid if job.lane.startswith(queue.MEASUREMENTS) else ""
+    measures = job.lane.startswith((queue.MEASUREMENTS, queue.SELF_CHECKS))
+    device = here.gpu_uuid if measures else ""
     return lease.claim(job_id, here.name, device, nodes.environment_here(job.software))
 
 

@@ -33,6 +33,7 @@ class JobKind(models.TextChoices):
     PREDICT = "predict", "Prediction"
     PLAN = "plan", "Plan"
     NOTIFICATION = "notification", "Notification"
+    SELF_CHECK = "self-check", "Self-check"
 
 
 LONGEST_SOFTWARE = 500
@@ -42,8 +43,9 @@ LONGEST_SOFTWARE = 500
 class Job(models.Model):
     """One piece of work: both the entry in the queue and the record of the worker that holds it.
 
-    Its subject is one row: an analysis, a query or a notification. It waits in its ``lane``, higher
-    ``priority`` first, until ``not_before`` at least. ``owner`` is the analysis's, so that members'
+    Its subject is one row: an analysis, a query, a notification, or a node that checks itself. It
+    waits in its ``lane``, higher ``priority`` first, until ``not_before`` at least. ``owner`` is
+    the analysis's, so that members'
     turns are read from an index however many jobs wait. The worker that takes it gets a new
     ``token``, which every later write must match, and renews ``heartbeat_at``. ``attempts`` counts
     the workers that took it; ``losses`` those that vanished with it, and failures that were tried
@@ -88,6 +90,9 @@ class Job(models.Model):
     notification = models.OneToOneField(
         "Notification", on_delete=models.CASCADE, null=True, blank=True, related_name="job"
     )
+    checked_node = models.OneToOneField(
+        "Node", on_delete=models.CASCADE, null=True, blank=True, related_name="check_job"
+    )
 
     class Meta:
         ordering = ("-id",)
@@ -107,7 +112,8 @@ class Job(models.Model):
 
     @property
     def subject_id(self) -> int:
-        return self.analysis_id or self.query_id or self.notification_id or 0
+        subjects = (self.analysis_id, self.query_id, self.notification_id, self.checked_node_id)
+        return next(filter(None, subjects), 0)
 
 
 class QueryKind(models.TextChoices):
@@ -190,7 +196,8 @@ class Node(models.Model):
     ``versions`` are those of its own software, ``environments`` those of others that it offers, by
     the name of the environment. A node that is ``draining`` takes no new work and
     restarts when it has none left. ``key`` is a fingerprint of its ``SECRET_KEY``; ``problem`` is
-    what a node of an earlier version reports instead.
+    what a node of an earlier version reports instead. ``self_check`` is that of its last self-check
+    (:class:`analyses.self_checks.Stored`); ``None`` until one has ended.
     """
 
     name = models.CharField(max_length=200, unique=True)
@@ -206,6 +213,7 @@ class Node(models.Model):
     draining = models.BooleanField(default=False)
     key = models.CharField(max_length=16, blank=True, db_default="")
     problem = models.TextField(blank=True)
+    self_check = models.JSONField(null=True, blank=True)
 
     class Meta:
         ordering = ("name",)

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from analyses.jobs import lab_state, timeouts
+from analyses.jobs import checking, lab_state, timeouts
 from analyses.jobs.keys import problem_of
 from analyses.lab import kinds_outside_the_catalogue, prices
 from analyses.models import Analysis, Node
 from analyses.pages.access import MemberRequest
+from analyses.self_checks import Shown, shown
+from engine.checked import measured_rows
 from engine.gpus import GPUS
+from memorymark_site.accounts.roles import Role, needs
 from memorymark_site.environment import START_SITE, START_WORKER
 
 
@@ -25,12 +29,20 @@ class NodeRow:
 
     Attributes:
         state: A class of the style sheet: ``online``, ``draining``, ``problem`` or ``offline``.
+        self_check: How far its predictions are right, and what does not run on it.
     """
 
     node: Node
     state: str
     seconds_silent: float
     at_work: Iterable[Analysis]
+    self_check: Shown
+
+    @property
+    def measured(self) -> list[tuple[str, str]]:
+        """What its self-check measured, each value with its unit."""
+        check = self.self_check.check
+        return measured_rows(check) if check else []
 
     @property
     def problem(self) -> str:
@@ -53,6 +65,18 @@ def gpus(request: MemberRequest) -> HttpResponse:
     return render(request, "analyses/gpus.html", context)
 
 
+@needs(Role.ADMIN)
+@require_POST
+def check_again(request: MemberRequest, pk: int) -> HttpResponse:
+    """Let a node check itself again, as soon as it is free."""
+    node = get_object_or_404(Node, pk=pk)
+    if checking.ask(node):
+        messages.success(request, f"{node.name} checks itself as soon as it is free.")
+    else:
+        messages.info(request, f"{node.name} is checking itself already, or about to.")
+    return redirect("analyses:gpus")
+
+
 def _nodes() -> dict[str, object]:
     return {"nodes": _node_rows(), "start_site": START_SITE, "start_worker": START_WORKER}
 
@@ -61,7 +85,7 @@ def _node_rows() -> list[NodeRow]:
     """Every node that the lab has had, those online first."""
     now = timezone.now()
     return [
-        NodeRow(node, _state(node, silent), silent, at_work)
+        NodeRow(node, _state(node, silent), silent, at_work, shown(node))
         for node, at_work in lab_state.nodes()
         for silent in [max(0.0, (now - node.heartbeat_at).total_seconds())]
     ]

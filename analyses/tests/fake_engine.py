@@ -47,6 +47,13 @@ def query() -> None:
     say({"type": "answer", "answer": {"batch_size": order["request"]["current_batch_size"]}})
 
 
+def self_check() -> None:
+    """Answers with what the test has left beside the result."""
+    log(f"asked to {order['ask']}")
+    found = Path(sys.argv[2]).with_name("self_check.json").read_text()
+    say({"type": "answer", "answer": json.loads(found)})
+
+
 def wrong() -> None:
     fields = {"config": "there is none"}
     text = "config: there is none"

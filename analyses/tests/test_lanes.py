@@ -63,10 +63,16 @@ def test_pages_go_before_scripts(here: nodes.Here, member: User) -> None:
 @pytest.mark.parametrize(
     ("gpu", "lanes", "workers"),
     [
-        ("", {"predictions": 3, "plans": 1, "notifications": 4}, 4),
+        ("", {"predictions": 3, "plans": 1, "notifications": 4, "self-checks/lab-1": 1}, 4),
         (
             "NVIDIA A10",
-            {"predictions": 3, "plans": 1, "measurements/NVIDIA A10": 1, "notifications": 5},
+            {
+                "predictions": 3,
+                "plans": 1,
+                "measurements/NVIDIA A10": 1,
+                "notifications": 5,
+                "self-checks/lab-1": 1,
+            },
             5,
         ),
     ],

@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..checked import MEMORY, Comparison, SelfCheck, measured_rows, write_own
-from ..gpus import GIB
+from ..checked import Comparison, SelfCheck, measured_rows, write_own
 from .commands import FAILED, OK
 from .terminal import answer, bullets, progress, section, table
 
@@ -60,18 +59,9 @@ def _comparisons(comparisons: tuple[Comparison, ...]) -> Table:
     for heading in ("measured", "predicted", "error"):
         shown.add_column(heading, justify="right", no_wrap=True)
     for one in comparisons:
-        numbers = (_in_unit(number, one.counted) for number in (one.measured, one.predicted))
-        counted = one.counted.removesuffix("_bytes").replace("_", " ")
-        shown.add_row(
-            one.workload, f"{one.batch_size:,}", counted, *numbers, f"{100 * one.error:+.2f}%"
-        )
+        numbers = (one.measured_in_unit, one.predicted_in_unit, one.error_in_percent)
+        shown.add_row(one.workload, f"{one.batch_size:,}", one.label, *numbers)
     return shown
-
-
-def _in_unit(number: float, counted: str) -> str:
-    if counted in MEMORY:
-        return f"{number / GIB:,.3f} GiB"
-    return f"{1000 * number:,.2f} ms"
 
 
 def _measured(check: SelfCheck) -> Table:

@@ -15,9 +15,10 @@ from django.db import transaction
 from django.http import HttpResponseBase
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
 
 from analyses import queries
-from analyses.models import QueryKind, Status
+from analyses.models import Node, QueryKind, Status
 from analyses.pages import sharing
 from analyses.pages.history import views
 from analyses.queries import predictable
@@ -53,6 +54,7 @@ PAGES: dict[str, dict[str, To]] = {
     "compare/table.md": LOOK,
     "gpus/": LOOK,
     "gpus/price/": {"get": To.ADMINS, "post": To.ADMINS},
+    "gpus/<int:pk>/check/": {"post": To.ADMINS},
     "lab/": {"get": To.ADMINS, "post": To.ADMINS},
     "models/": LOOK,
     "new/": {"get": To.MEMBERS, "post": To.MEMBERS},
@@ -228,6 +230,7 @@ class Lab:
         self.pks = {
             "members/invitations/": invitation.pk,
             "members/": self.people["other"].pk,
+            "gpus/": Node.objects.create(name="lab-1", heartbeat_at=timezone.now()).pk,
             "new/preview/": query.pk,
             "api/v1/lookups/": query.pk,
             "history/views/": view.pk,
