@@ -351,7 +351,7 @@ def worst(comparisons: Iterable[Comparison]) -> float | None:
 
 def _percent(error: float) -> str:
     """Rounded up, since it is a bound; to a tenth below one percent."""
-    tenths = -int(-1000 * error // 1)
+    tenths = -int(-1000 * round(error, 9) // 1)
     if tenths >= 10:
         return f"{-(-tenths // 10)}%"
     return f"{tenths / 10:.1f}%" if tenths else "0%"
