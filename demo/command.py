@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 
 from demo.filling import EngineGone, ask_for_plans, fill
+from demo.node import add_node
 from demo.plan import year_until
 
 LOGIN = "demo"
@@ -39,6 +40,7 @@ def main() -> None:
     try:
         fill(year_until(last_day), report)
         ask_for_plans()
+        add_node(last_day)
     except EngineGone as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
