@@ -53,6 +53,18 @@ def test_every_page_is_free_of_faults(
             assert overflow_at(page, "tablet") <= 0
 
 
+def test_the_gpus_page_says_how_far_a_nodes_predictions_are_right(
+    demo: Site, demo_account: Account, open_page: Open
+) -> None:
+    page = open_page(demo, demo_account)
+    page.goto("/gpus/")
+    expect(page.get_by_text("Predictions on this node: memory within").first).to_be_visible()
+    compared = page.get_by_role("region", name="Measured and predicted on h100-1")
+    expect(compared).to_be_hidden()
+    page.locator("summary", has_text="h100-1").click()
+    expect(compared).to_be_visible()
+
+
 @pytest.mark.parametrize(("screen", "theme"), LOOKS)
 def test_the_sign_in_pages_are_free_of_faults(
     demo: Site, open_page: Open, watch: Watch, screen: str, theme: Theme

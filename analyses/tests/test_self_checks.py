@@ -22,6 +22,7 @@ from analyses.self_checks import CheckState, Stored, shown
 from analyses.tests.factories import make_analysis, make_user
 from analyses.tests.queueing import next_job, submit_query
 from engine.checked import STEP, Comparison, Device, Identity, Problem, SelfCheck
+from engine.driver import LocalGpu
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
@@ -93,17 +94,20 @@ def test_a_node_checks_itself_at_its_first_start_and_not_again(
 
 
 @pytest.mark.parametrize(
-    "changed", [{"driver": "600.1"}, {"name": "NVIDIA A10G"}, {"uuid": "GPU-2"}]
+    "other",
+    [
+        LocalGpu("NVIDIA A10", "GPU-1", 1, "600.1"),
+        LocalGpu("NVIDIA A10G", "GPU-1", 1, "580.95"),
+        LocalGpu("NVIDIA A10", "GPU-2", 1, "580.95"),
+    ],
 )
 def test_a_new_driver_or_gpu_is_checked_again(
-    here: nodes.Here, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]
+    here: nodes.Here, monkeypatch: pytest.MonkeyPatch, other: LocalGpu
 ) -> None:
     node = checked_node(made_check())
     checking.ask_if_due()
     assert not Job.objects.exists()
-    assert here.gpu is not None
-    there = replace(here, gpu=replace(here.gpu, **changed))
-    monkeypatch.setattr(nodes, "here", lambda: there)
+    monkeypatch.setattr(nodes, "here", lambda: replace(here, gpu=other))
     checking.ask_if_due()
     assert state_of(node) == CheckState.WAITING
 
@@ -211,7 +215,8 @@ def test_a_check_does_not_touch_a_query_of_the_same_number(
 
 def test_a_check_of_another_version_of_memorymark_counts_as_none(here: nodes.Here) -> None:
     node = checked_node()
-    for column in ({}, [], {"check": {"when": 1}, "problem": ""}, {"check": None}):
+    columns: list[object] = [{}, [], {"check": {"when": 1}, "problem": ""}, {"check": None}]
+    for column in columns:
         Node.objects.update(self_check=column)
         assert state_of(node) == CheckState.NOT_CHECKED
     assert self_checks.of_the_lab("") == []
