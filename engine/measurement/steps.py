@@ -22,6 +22,7 @@ from ..tracing.recorder import Recorded
 from ..tracing.trace import GROWTH, PROMPT, TOKEN, Trace
 from ..workload import Workload
 from .protocol import RecordedStep, TrialOrder
+from .weights import DrawingLater, draw
 
 WARM_UP_STEPS = 2
 """Not timed: the first builds the optimizer state, the second is the first that has it."""
@@ -162,7 +163,9 @@ class WorkloadSteps:
 
     def build(self, device: str) -> None:
         """Build the model and the batch; the batch stays on the host."""
-        model = place(build_model(self._workload), self._workload, device)
+        with DrawingLater():
+            model = place(build_model(self._workload), self._workload, device)
+        draw(model)
         self._training = prepare(self._workload, model)
         self._batch = make_batch(self._workload, self._batch_size)
         self._evaluation = None if self._forward_only else evaluation_of(self._workload)
