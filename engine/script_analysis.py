@@ -26,6 +26,7 @@ from .measurement.device import device_for
 from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
 from .measurement.script_search import search_by_trials
+from .measurement.trial_process import waiting
 from .parallel.interconnect import link_bytes_per_second, nccl_bytes, script_caveats
 from .prediction.analysis import (
     catalogue_gpu,
@@ -294,6 +295,7 @@ def _about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
 Probe = Callable[[int], Trial]
 
 
+@waiting.kept_ready()
 def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     """Find the largest batch by trials, guided by a prediction where the script can be traced.
 
@@ -338,6 +340,7 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     return replace(found, curve=points, caveats=caveats)
 
 
+@waiting.kept_ready()
 def measure_script_batch(request: ScriptRequest, emit: Emit) -> BatchTrials:
     """Measure one batch size, the request's current one, on the local device.
 

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.gpu.results import Device, Search, device_of, search_of, trial_of
 from engine.errors import MeasurementFailed
 from engine.measurement.parent import CHILD, OutOfTime, run_together
-from engine.measurement.protocol import GAVE_UP, DeviceFacts, TrialOrder
+from engine.measurement.protocol import GAVE_UP, DeviceFacts, TrialOrder, order_line
 from engine.result import Source, Trial
 
 
@@ -162,7 +162,7 @@ class _Child:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the process
         try:
             self._process = subprocess.Popen(
-                [*CHILD, "trial"],
+                CHILD,
                 stdin=reads,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -174,7 +174,7 @@ class _Child:
 
     def measure(self, order: TrialOrder, deadline_seconds: float) -> Trial:
         try:
-            os.write(self._orders, f"{order.to_json()}\n".encode())
+            os.write(self._orders, f"{order_line('trial', order.to_json())}\n".encode())
             output, _ = self._process.communicate(timeout=deadline_seconds)
         except BrokenPipeError:  # it died at once; its exit status and errors say why
             output, _ = self._process.communicate()

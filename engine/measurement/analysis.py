@@ -35,6 +35,7 @@ from .device import device_for, in_the_catalogue, local_price_per_hour
 from .parent import local_device, measure, measured_on, record
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .rounds import about_rounds, comparable, measure_in_turn
+from .trial_process import waiting
 
 MEASURED_NOISE = 0.05
 """Assumed: medians of two fresh processes that did not run interleaved differ by up to this."""
@@ -47,6 +48,7 @@ Probe = Callable[[int], Trial]
 _Answer = TypeVar("_Answer")
 
 
+@waiting.kept_ready()
 def analyze_measured(
     request: AnalysisRequest, emit: Emit, known: Mapping[int, Trial] = MappingProxyType({})
 ) -> AnalysisResult:
@@ -227,6 +229,7 @@ def _with_breakdown(trial: Trial, step: RecordedStep) -> Trial:
     return replace(trial, breakdown=step.breakdown | {"activations": activations})
 
 
+@waiting.kept_ready()
 def measure_batch(
     request: AnalysisRequest, emit: Emit
 ) -> tuple[GpuFacts, Trial, MeasuredOn | None]:

@@ -31,6 +31,7 @@ from ..workload import Workload
 from .device import in_the_catalogue, lacking_devices, limited_device
 from .parent import local_device, measure
 from .protocol import DeviceFacts, TrialOrder
+from .trial_process import waiting
 
 MODELS = ("bert", "gpt2", "resnet")
 SMALL_BATCH = 2
@@ -117,6 +118,7 @@ def _predicted_again(residual: Residual) -> Residual:
     return _with_prediction(residual, predicted)
 
 
+@waiting.kept_ready()
 def validate_local(
     models: Sequence[str], memory_limit_bytes: int | None, emit: Emit
 ) -> PredictionCheck:

@@ -4,9 +4,10 @@ Anything else that is printed goes to standard error, whose last line is the err
 The process ends when its standard input does, so no trial outlives the process that ordered it.
 Where several GPUs share the work, each has one of these processes.
 
-With the argument ``facts`` it describes the device instead, ``recording`` reports
-where memory goes over a step, ``first-run`` times the first step and those after it, and
-``environment`` reports what all of that runs on.
+The order's first word says what is wanted: ``trial``; ``facts`` of the device, without an order;
+``recording`` for where memory goes over a step; ``first-run`` for the time of the first step and
+those after it; ``environment`` for what all of that runs on. Until it arrives, the process does
+nothing with the device.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from types import ModuleType
 from typing import NoReturn
 
@@ -30,6 +32,7 @@ from . import cpu, cuda, mps, programs
 from .compilation import FirstRun, first_run
 from .environment import device_kind, here, measured_on
 from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
+from .trial_process import TIMING
 
 Answer = Trial | RecordedStep | FirstRun | MeasuredOn
 
@@ -41,11 +44,16 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     orders = os.fdopen(os.dup(sys.stdin.fileno()))
     sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
-    device = _device()
-    line = orders.readline()
+    what, _, line = orders.readline().strip().partition(" ")
+    if not what:
+        sys.exit(0)  # it was kept ready, and is not needed
     end_with(orders)
-    what = sys.argv[1]
-    order = None if what == "facts" else TrialOrder.from_json(line)
+    device = _device()
+    order = TrialOrder.from_json(line) if line else None
+
+    def begin_timing() -> None:
+        answers.write(f"{TIMING}\n")
+        answers.flush()
 
     def send(answer: Answer | DeviceFacts) -> int:
         """Hand the answer over; returns the exit status."""
@@ -62,9 +70,9 @@ def main() -> None:
         if order is None:
             status = send(device.facts())
         elif isinstance(order.workload, Program):
-            _run_program(what, order, device, done)
+            _run_program(what, order, device, begin_timing, done)
         else:
-            status = send(_work(what, order, device))
+            status = send(_work(what, order, device, begin_timing))
     except EngineError as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
     except Exception as error:
@@ -77,7 +85,11 @@ def main() -> None:
 
 
 def _run_program(
-    what: str, order: TrialOrder, device: ModuleType, done: Callable[[Answer], NoReturn]
+    what: str,
+    order: TrialOrder,
+    device: ModuleType,
+    begin_timing: Callable[[], None],
+    done: Callable[[Answer], NoReturn],
 ) -> NoReturn:
     """Carry out an order for a program, which runs by itself."""
     match what:
@@ -85,10 +97,12 @@ def _run_program(
             programs.record_program(order, device.program_recorder, done)
         case "environment":
             programs.run_to_first_step(order, lambda: done(here()))
-    programs.run_program(order, device.ProgramWatch(order), done)
+    programs.run_program(order, device.ProgramWatch(order, begin_timing), done)
 
 
-def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
+def _work(
+    what: str, order: TrialOrder, device: ModuleType, begin_timing: Callable[[], None]
+) -> Answer:
     """Carry out an order, as one of a group if it is for several GPUs."""
     if order.world_size > 1:
         join_group(device_kind(), order.rank, order.world_size, order.meeting_file)
@@ -99,7 +113,7 @@ def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
             return _run(first_run, order)
         case "environment":
             return _run(measured_on, order)
-    return _run(device.run_trial, order)
+    return _run(partial(device.run_trial, begin_timing=begin_timing), order)
 
 
 def _run(work: Callable[[TrialOrder], Answer], order: TrialOrder) -> Answer:
@@ -141,7 +155,3 @@ def _summary(error: BaseException) -> str:
 
 def _device() -> ModuleType:
     return {"cuda": cuda, "mps": mps, "cpu": cpu}[device_kind()]
-
-
-if __name__ == "__main__":
-    main()

@@ -18,6 +18,7 @@ from ..workload import Workload
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .steps import (
     WARM_UP_STEPS,
+    BeginTiming,
     Steps,
     agreement,
     enough,
@@ -25,6 +26,7 @@ from .steps import (
     steps_of,
     time_steps,
     times_of,
+    unheard,
     with_times,
 )
 
@@ -36,10 +38,14 @@ def facts() -> DeviceFacts:
     return DeviceFacts("cpu", name, total, 0, 0.0, os.cpu_count() or 1)
 
 
-def run_trial(order: TrialOrder) -> Trial:
+def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
     """Run real steps and count the bytes of every tensor alive, to the byte.
 
     Counting slows steps down, so they are timed afterwards.
+
+    Args:
+        order: What to run.
+        begin_timing: Called just before the first step that is timed.
     """
     steps = steps_of(order)
     steps.build("cpu")
@@ -53,6 +59,7 @@ def run_trial(order: TrialOrder) -> Trial:
         steps.step()
         return time.perf_counter() - begin
 
+    begin_timing()
     times = time_steps(timed_step, agreement(order, "cpu"))
     return with_times(_fits(order, recorder), times, order.samples_per_step)
 
@@ -82,12 +89,14 @@ class ProgramWatch:
 
     Args:
         order: For the trial of a program.
+        begin_timing: Called just before the first step that is timed.
     """
 
     recorded = True
 
-    def __init__(self, order: TrialOrder) -> None:
+    def __init__(self, order: TrialOrder, begin_timing: BeginTiming = unheard) -> None:
         self._order = order
+        self._begin_timing = begin_timing
         self._recording = ExitStack()
         self._seconds: list[float] = []
         self._begin = 0.0
@@ -106,6 +115,7 @@ class ProgramWatch:
             self._seconds.append(now - self._begin)
         elif number == STEPS:
             self._recording.close()
+            self._begin_timing()
         else:
             self._recorder.end_step()
             self._recorder.begin_step()

@@ -14,7 +14,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..result import Source, Trial
 from ..script.running import ProgramSteps
 from .protocol import DeviceFacts, TrialOrder
-from .steps import WARM_UP_STEPS, enough, steps_of, time_steps, times_of, with_times
+from .steps import (
+    WARM_UP_STEPS,
+    BeginTiming,
+    enough,
+    steps_of,
+    time_steps,
+    times_of,
+    unheard,
+    with_times,
+)
 
 
 class PeakSampler(TorchDispatchMode):
@@ -43,8 +52,13 @@ def facts() -> DeviceFacts:
     return DeviceFacts("mps", "Apple GPU", torch.mps.recommended_max_memory(), 0, 0.0)
 
 
-def run_trial(order: TrialOrder) -> Trial:
-    """Run real steps; running out of GPU memory anywhere in them is a result."""
+def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
+    """Run real steps; running out of GPU memory anywhere in them is a result.
+
+    Args:
+        order: What to run.
+        begin_timing: Called just before the first step that is timed.
+    """
     _limit(order)
     steps = steps_of(order)
     sampler = PeakSampler()
@@ -54,6 +68,7 @@ def run_trial(order: TrialOrder) -> Trial:
             steps.begin()
             for _ in range(WARM_UP_STEPS):
                 steps.step()
+        begin_timing()
         times = time_steps(lambda: _timed(steps.step))
     except RuntimeError as error:
         if "out of memory" not in str(error):
@@ -68,12 +83,14 @@ class ProgramWatch:
 
     Args:
         order: For the trial of a program.
+        begin_timing: Called just before the first step that is timed.
     """
 
     recorded = False
 
-    def __init__(self, order: TrialOrder) -> None:
+    def __init__(self, order: TrialOrder, begin_timing: BeginTiming = unheard) -> None:
         self._order = order
+        self._begin_timing = begin_timing
         self._sampler = PeakSampler()
         self._sampling = ExitStack()
         self._seconds: list[float] = []
@@ -92,6 +109,7 @@ class ProgramWatch:
             self._seconds.append(time.perf_counter() - self._begin)
         elif number == WARM_UP_STEPS:
             self._sampling.close()
+            self._begin_timing()
         self._begin = time.perf_counter()
         return enough(self._seconds)
 

@@ -10,22 +10,22 @@ import json
 import os
 import queue
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..errors import InvalidInput, MeasurementFailed
 from ..result import MeasuredOn, Source, Trial
-from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
+from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder, order_line
+from .trial_process import Ended, waiting
 
-CHILD = [sys.executable, "-m", f"{__package__}.child"]
+CHILD = [sys.executable, "-m", __package__]
 
 DEADLINE_SECONDS = 300.0
 """A trial that takes longer is considered hung, and stopped."""
@@ -134,7 +134,8 @@ def _ask(
         By their number; only those that gave up, if any did.
     """
     try:
-        ended = run_together([*CHILD, what], orders, environment or os.environ, DEADLINE_SECONDS)
+        lines = [order_line(what, order) for order in orders]
+        ended = run_together(CHILD, lines, environment or os.environ, DEADLINE_SECONDS)
     except OutOfTime as error:
         raise OutOfTime(
             f"the {what} did not end within {DEADLINE_SECONDS:.0f} s and was stopped"
@@ -195,21 +196,6 @@ class OutOfTime(MeasurementFailed):
     """Not all processes ended before the deadline."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a process ended by itself.
-
-    Attributes:
-        status: As ``Popen.returncode``: 0 for success, below zero for a signal.
-        answer: The last line of its standard output; may be empty.
-        last_words: The last line of its standard error; may be empty.
-    """
-
-    status: int
-    answer: str
-    last_words: str
-
-
 def run_together(
     command: Sequence[str],
     orders: Sequence[str],
@@ -219,8 +205,8 @@ def run_together(
     """Give each order, one line, to its own process, and wait for all of them.
 
     The processes of a group wait for each other, so the death of one would leave the others waiting
-    forever: they are killed. Each process's input stays open while it works, so that it notices
-    when this process is gone.
+    forever: they are killed. While they run, those for the next orders are started, where any are
+    kept ready.
 
     Args:
         command: What each process runs.
@@ -239,7 +225,11 @@ def run_together(
     until = time.monotonic() + deadline_seconds
     with ExitStack() as stack:
         for number, order in enumerate(orders):
-            stack.enter_context(_Worker(number, command, order, environment, ends))
+            process = waiting.take(command, environment)
+            stack.callback(process.end)
+            process.carry_out(order, waiting.stand_still, partial(_put, ends, number))
+        stack.callback(waiting.go_on)
+        waiting.start(command, environment, len(orders))
         while len(ended) < len(orders):
             try:
                 number, end = ends.get(timeout=max(0.0, until - time.monotonic()))
@@ -253,58 +243,5 @@ def run_together(
     return ended
 
 
-class _Worker:
-    """One process and the thread that talks to it; both end with the context."""
-
-    def __init__(
-        self,
-        number: int,
-        command: Sequence[str],
-        order: str,
-        environment: Mapping[str, str],
-        ends: queue.SimpleQueue[tuple[int, Ended]],
-    ) -> None:
-        self._number = number
-        self._order = order
-        self._ends = ends
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the process
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=environment,
-        )
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._thread.join()
-        with suppress(BrokenPipeError):  # what it never read is still to be flushed
-            self._pipes()[0].close()
-        with self._process, self._errors:
-            pass
-
-    def _run(self) -> None:
-        orders, answers = self._pipes()
-        with suppress(BrokenPipeError):  # it died at once; status and errors say why
-            orders.write(self._order + "\n")
-            orders.flush()
-        output = answers.read()
-        status = self._process.wait()
-        self._errors.seek(0)
-        self._ends.put((self._number, Ended(status, _last(output), _last(self._errors.read()))))
-
-    def _pipes(self) -> tuple[IO[str], IO[str]]:
-        if self._process.stdin is None or self._process.stdout is None:
-            raise ValueError("the process was started without pipes")
-        return self._process.stdin, self._process.stdout
-
-
-def _last(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+def _put(ends: queue.SimpleQueue[tuple[int, Ended]], number: int, end: Ended) -> None:
+    ends.put((number, end))

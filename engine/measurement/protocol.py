@@ -16,6 +16,11 @@ GAVE_UP = 3
 """Exit status of a process whose trial did not fit; its answer says why."""
 
 
+def order_line(what: str, order: str) -> str:
+    """The line that a trial's process reads: what to do, and with which order."""
+    return f"{what} {order}"
+
+
 @dataclass(frozen=True)
 class DeviceFacts:
     """The local device.
