@@ -21,6 +21,11 @@ def nvmlDeviceGetHandleByIndex(_index: int) -> str:
     return os.environ["DRILL_GPU_UUID"]
 
 
+def nvmlDeviceGetHandleByUUID(uuid: str) -> str:
+    """The handle: the GPU's UUID."""
+    return uuid
+
+
 def nvmlDeviceGetName(_device: str) -> str:
     """The GPU's name."""
     return "NVIDIA A10"
@@ -39,3 +44,21 @@ def nvmlDeviceGetMemoryInfo(_device: str) -> SimpleNamespace:
 def nvmlSystemGetDriverVersion() -> str:
     """The driver's version."""
     return "580.95"
+
+
+NVML_CLOCK_SM = 1
+
+
+def nvmlDeviceGetEnforcedPowerLimit(_device: str) -> int:
+    """Milliwatts."""
+    return 150_000
+
+
+def nvmlDeviceGetClockInfo(_device: str, _clock: int) -> int:
+    """MHz; not every GPU tells."""
+    raise NVMLError("not supported")
+
+
+def nvmlDeviceGetMaxClockInfo(_device: str, _clock: int) -> int:
+    """MHz."""
+    return 1695

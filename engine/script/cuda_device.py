@@ -239,12 +239,15 @@ def as_device(device: Any) -> torch.device:
 
 
 _cpu_device: Any = FakeTensor.device
+_real_device: Any = torch._C.TensorBase.device
 _to, _type, _new_tensor = torch.Tensor.to, torch.Tensor.type, torch.Tensor.new_tensor
 
 
 def _device(tensor: torch.Tensor) -> torch.device:
     if _running.operators or not on_gpu(tensor):
-        return cast(torch.device, _cpu_device.__get__(own_part(tensor)))
+        own = own_part(tensor)
+        where = _cpu_device if isinstance(own, FakeTensor) else _real_device
+        return cast(torch.device, where.__get__(own))
     return CUDA
 
 
@@ -368,8 +371,15 @@ def _numbers_as_devices() -> Iterator[tuple[Any, str, Any]]:
 
 
 @contextmanager
-def placing_tensors() -> Iterator[None]:
-    """Let fake tensors be on the host or on the GPU, for as long as the context lasts."""
+def placing_tensors(
+    kinds: Sequence[type] = (FakeTensor, DTensor), mode: DeviceMode | None = None
+) -> Iterator[None]:
+    """Let tensors be on the host or on the GPU, for as long as the context lasts.
+
+    Args:
+        kinds: Whose tensors answer by their place.
+        mode: Notes the places, if not a plain :class:`DeviceMode`.
+    """
     numbers = list(_numbers_as_devices())
     as_tensor, ctc_loss = torch.as_tensor, torch.ctc_loss
 
@@ -387,10 +397,10 @@ def placing_tensors() -> Iterator[None]:
         return ctc_loss(log_probabilities, targets.to(there), *placed)
 
     with ExitStack() as stack:
-        stack.enter_context(DeviceMode())
+        stack.enter_context(mode or DeviceMode())
         stack.enter_context(patch.object(torch, "ctc_loss", placed_ctc_loss))
         for name, method in _METHODS.items():
-            for kind in (FakeTensor, DTensor):
+            for kind in kinds:
                 stack.enter_context(patch.object(kind, name, method))
         for owner, name, stand_in in (*numbers, (torch, "as_tensor", as_placed_tensor)):
             stack.enter_context(patch.object(owner, name, stand_in))

@@ -1,0 +1,155 @@
+"""The engine's CUDA side from the command to a certified answer, on a GPU that is not there.
+
+Processes of trials find :mod:`engine.tests.cuda_stand_in`, in a build with CUDA and in one without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from engine.models.presets import PRESETS
+from engine.tests.cuda_stand_in import FOLDER
+from engine.tests.small import made_small
+
+pytestmark = [pytest.mark.slow, pytest.mark.torch]
+
+ROOT = Path(__file__).parents[2]
+DRIVER = ROOT / "drills" / "driver"
+GIB = 2**30
+LIMIT = "512MiB"
+"""Half of it is for the context."""
+
+
+def environment() -> Mapping[str, str]:
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, (FOLDER, DRIVER, ROOT))),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> list[str]:
+    """The flags that name a small model on short texts."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(made_small(PRESETS["bert"].config())))
+    return ["small-bert", "--config", str(config), "--sequence-length", "8"]
+
+
+def test_a_batch_is_measured(small_model: list[str]) -> None:
+    told = json.loads(run("-m", "engine", "measure", *small_model, "--batch-size", "2", "--json"))
+    text = json.dumps(told)
+    assert "NVIDIA A10" in text
+    trial = _find(told, "peak_reserved_bytes")
+    assert trial["fits"]
+    assert 0 < trial["peak_allocated_bytes"] <= trial["peak_reserved_bytes"]
+    assert trial["device_used_bytes"] >= trial["peak_reserved_bytes"] + GIB // 4
+    assert trial["alloc_retries"] == 0
+
+
+def test_an_analysis_ends_in_a_certified_answer(small_model: list[str]) -> None:
+    limit = ["--gpu", "local", "--memory-limit", LIMIT]
+    result = json.loads(
+        run(
+            *("-m", "engine", "analyze", *small_model, *limit),
+            *("--batch-multiple", "128", "--json"),
+        )
+    )
+    fits = {trial["batch_size"]: trial["fits"] for trial in result["trials"]}
+    assert fits[result["largest_batch_size"]]
+    assert not fits[result["next_batch_size"]]
+    assert result["next_batch_size_fails"]
+    assert result["source"] == "measured"
+    assert result["timeline"]
+    ran_on = result["measured_on"]
+    assert ran_on["device"] == "NVIDIA A10"
+    assert (ran_on["driver"], ran_on["power_limit_watts"]) == ("580.95", 150)
+    failed = next(trial for trial in result["trials"] if not trial["fits"])
+    assert failed["failure"].startswith("out of memory in ")
+
+
+def _find(value: Any, name: str) -> dict[str, Any]:
+    """The first object with a field of that name."""
+    if isinstance(value, dict) and name in value:
+        return value
+    parts = value.values() if isinstance(value, dict) else value
+    found = (_find(part, name) for part in parts if isinstance(part, (dict, list)))
+    return next((one for one in found if one), {})
+
+
+def test_every_answer_of_a_trials_process_works_on_cuda() -> None:
+    code = """
+        from dataclasses import replace
+
+        from engine.measurement import child, cuda
+        from engine.measurement.environment import measured_on
+        from engine.measurement.protocol import TrialOrder
+        from engine.tests.conftest import SMALL_BERT
+        from engine.workload import Workload
+
+        order = TrialOrder(SMALL_BERT, 2)
+        assert cuda.facts().kind == "cuda"
+        trial = cuda.run_trial(order)
+        step = cuda.record(order)
+        assert sum(step.breakdown.values()) <= trial.peak_allocated_bytes
+        for category in ("parameters", "optimizer_state", "activations"):
+            assert step.breakdown[category] > 0, category
+        phases = list(dict.fromkeys(point.phase for point in step.timeline))
+        assert phases[:4] == ["inputs", "forward", "backward", "optimizer"], phases
+        assert measured_on(order).compute_capability == "8.6"
+
+        mixed = Workload.parse(SMALL_BERT.to_dict() | {"precision": "fp16-mixed"})
+        assert cuda.run_trial(replace(order, workload=mixed)).fits
+
+        failed = cuda.run_trial(replace(order, memory_limit_bytes=2**28 + 2**22, batch_size=64))
+        assert not failed.fits
+        assert failed.failure.startswith("out of memory in the "), failed.failure
+        """
+    run("-c", dedent(code))
+
+
+def test_weights_drawn_on_the_gpu_take_what_copied_ones_take() -> None:
+    code = """
+        from contextlib import nullcontext
+
+        import torch
+
+        from engine.measurement import child
+        from engine.measurement.weights import DrawingLater
+        from engine.step.training import build_model
+        from engine.tests.conftest import SMALL_BERT
+
+        def peaks(drawing):
+            torch.cuda.memory._record_memory_history("all")
+            with drawing:
+                model = build_model(SMALL_BERT).to("cuda")
+            assert all(one.is_cuda and one.isfinite().all() for one in model.parameters())
+            events = torch.cuda.memory._snapshot()["device_traces"][0]
+            return [entry["size"] for entry in events if entry["action"] == "alloc"][:200]
+
+        moved, drawn = peaks(nullcontext()), peaks(DrawingLater())
+        count = len(list(build_model(SMALL_BERT).parameters()))
+        assert drawn[:count] == moved[:count], (drawn[:count], moved[:count])
+        """
+    run("-c", dedent(code))
