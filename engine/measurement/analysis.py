@@ -13,7 +13,7 @@ from ..answer.conclusion import Findings, conclude, times
 from ..answer.economics import Speedup, speedup_in_turn
 from ..answer.recommendation import WORTH_A_CHANGE, Recommendation, recommend_measured
 from ..answer.search import SearchOutcome, find_largest
-from ..errors import MeasurementFailed
+from ..errors import EngineError, MeasurementFailed
 from ..events import Event, Log, Stage
 from ..fixed_costs import CUDNN_BYTES, fixed_costs
 from ..hub import resolve
@@ -35,6 +35,7 @@ from .device import device_for, in_the_catalogue, local_price_per_hour
 from .parent import local_device, measure, measured_on, record
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .rounds import about_rounds, comparable, measure_in_turn
+from .script_search import approach
 from .trial_process import waiting
 
 MEASURED_NOISE = 0.05
@@ -68,7 +69,9 @@ def analyze_measured(
     gpu = device_for(request, device, request.workload)
     emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
     trace_at = _traces(request, device, emit)
-    predict = memory_predictor(request, device, gpu, trace_at)
+    predict, unpredicted = _working(
+        memory_predictor(request, device, gpu, trace_at), request.batch_multiple, emit
+    )
 
     def order(batch_size: int) -> TrialOrder:
         workload = request.workload_at(batch_size)
@@ -77,7 +80,7 @@ def analyze_measured(
 
     def run(batch_size: int) -> Trial:
         trial, known = measure(order(batch_size)), in_the_catalogue(device)
-        if known is None or not trial.fits:
+        if known is None or not trial.fits or predict is None:
             return trial
         workload, step = request.workload_at(batch_size), trace_at(batch_size)
         return replace(trial, operations_seconds=operations_seconds(workload, known, step))
@@ -90,29 +93,57 @@ def analyze_measured(
         multiple = 1
         outcome = _search(replace(request, batch_multiple=1), gpu, predict, probe, emit)
     if outcome.largest_batch_size == 0:
-        raise does_not_fit(request, predict(1), gpu)
+        raise does_not_fit(request, predict(1) if predict else probe(1), gpu)
     chosen = recommend_measured(replace(request, batch_multiple=multiple), outcome)
     found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
     trained = request.workload_at(chosen.batch_size)
     caveats = [
-        *_caveats(request, device),
+        *unpredicted,
+        *_caveats(request, device, predicted=predict is not None),
         *cache_caveats(trained),
         *accumulation_caveats(trained),
         *found.caveats,
         *smaller_multiple_caveat(request, multiple),
     ]
-    return conclude(
-        request, replace(found, curve=curve(predict, outcome, multiple), caveats=caveats)
-    )
+    points = curve(predict, outcome, multiple) if predict else outcome.in_order
+    return conclude(request, replace(found, curve=points, caveats=caveats))
+
+
+def _working(predict: Probe, batch_size: int, emit: Emit) -> tuple[Probe | None, list[str]]:
+    """A predictor that has been tried, so that trials answer where the engine cannot predict.
+
+    Returns:
+        ``None`` in its place if it failed, and then a caveat that says so.
+
+    Raises:
+        EngineError: If the request is at fault: trials would fail too.
+    """
+    try:
+        predict(batch_size)
+    except EngineError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        emit(Log(f"Nothing can be predicted here ({reason}); searching by trials", "warning"))
+        caveat = (
+            f"The prediction failed on this machine ({reason}), so the search started from the "
+            "trials alone. That is a fault of MemoryMark or of a release that it does not know."
+        )
+        return None, [caveat]
+    return predict, []
 
 
 def _search(
-    request: AnalysisRequest, gpu: GpuFacts, predict: Probe, probe: Probe, emit: Emit
+    request: AnalysisRequest, gpu: GpuFacts, predict: Probe | None, probe: Probe, emit: Emit
 ) -> SearchOutcome:
-    """Find the largest batch by trials, from a prediction on."""
+    """Find the largest batch by trials, from a prediction on where there is one."""
     search = partial(
         find_largest, batch_multiple=request.batch_multiple, limit_bytes=gpu.usable_bytes
     )
+    if predict is None:
+        tried = [probe(request.current_batch_size or request.batch_multiple)]
+        line = approach(request.batch_multiple, tried, probe, gpu.usable_bytes)
+        return search(probe, guess=line, known=tried)
     guess = search(predict).largest_batch_size
     emit(Log(f"Predicted largest batch: {guess:,}; now measuring"))
     first = [] if guess else [probe(request.batch_multiple)]
@@ -282,10 +313,10 @@ def memory_predictor(
     return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
 
 
-def _caveats(request: AnalysisRequest, device: DeviceFacts) -> list[str]:
+def _caveats(request: AnalysisRequest, device: DeviceFacts, *, predicted: bool) -> list[str]:
     caveats = [
         "Each trial ran whole training steps in its own process: two to warm up, then up to five "
-        "timed. The curve between the trials is predicted.",
+        "timed." + (" The curve between the trials is predicted." if predicted else ""),
     ]
     if device.kind == "cpu":
         caveats.append(

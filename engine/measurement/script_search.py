@@ -1,4 +1,4 @@
-"""The search for a script's largest batch by trials, with or without a prediction to start from."""
+"""The search for the largest batch by trials, with or without a prediction to start from."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def search_by_trials(
             predict, batch_multiple=multiple, limit_bytes=limit
         ).largest_batch_size
     else:
-        guess = _approach(request, known, probe, limit)
+        guess = approach(multiple, known, probe, limit)
+        if guess == LARGEST_BATCH_SIZE // multiple * multiple:
+            _check_growth(request.script, known)
     return find_largest(probe, batch_multiple=multiple, guess=guess, limit_bytes=limit, known=known)
 
 
-def _approach(
-    request: ScriptRequest, known: list[Trial], probe: Probe, limit_bytes: int
-) -> int | None:
+def approach(multiple: int, known: list[Trial], probe: Probe, limit_bytes: int) -> int | None:
     """Try growing batches until a line through the last two meets the limit close by.
 
     Args:
-        request: Its batch multiple is that of the sizes tried.
+        multiple: Only multiples of it are tried.
         known: The first trial; receives the others.
         probe: Tries a batch size.
         limit_bytes: Memory that a step may use.
@@ -56,7 +56,6 @@ def _approach(
     Returns:
         Where the line meets the limit; ``None`` if a batch failed before that.
     """
-    multiple = request.batch_multiple
     largest = LARGEST_BATCH_SIZE // multiple * multiple
     while known[-1].fits:
         size = known[-1].batch_size
@@ -64,7 +63,6 @@ def _approach(
         if crossing is not None and crossing <= _STRIDE * size:
             return crossing
         if size >= largest:
-            _check_growth(request.script, known)
             return largest
         known.append(probe(min(-(-_STRIDE * size // multiple) * multiple, largest)))
     return None

@@ -247,3 +247,23 @@ def test_measured_steps_stand_beside_their_prediction_where_the_gpu_is_known(
 
 def test_nothing_is_predicted_of_steps_on_a_cpu(certified: Certified) -> None:
     assert {trial.operations_seconds for trial in certified.result.trials} == {None}
+
+
+def test_where_nothing_can_be_predicted_trials_find_the_limit_and_the_answer_says_so(
+    monkeypatch: pytest.MonkeyPatch, in_this_process: list[int]
+) -> None:
+    limit = needed(60)
+
+    def fail(*_: object) -> object:
+        def predict(batch_size: int) -> Trial:
+            raise AttributeError("'CythonDotParallel' object has no attribute '__name__'")
+
+        return predict
+
+    monkeypatch.setattr(measured, "memory_predictor", fail)
+    result = answer(current_batch_size=None, memory_limit_bytes=limit)
+    assert result.largest_batch_size == 60
+    assert result.next_batch_size_fails
+    assert result.caveats[0].startswith("The prediction failed on this machine (AttributeError: ")
+    assert not any("is predicted" in caveat for caveat in result.caveats)
+    assert len(set(in_this_process)) <= 7
