@@ -8,6 +8,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 
 # The browser for the tests; found automatically if empty
 CHROMIUM ?=
+# The builds of make compat-build
+TORCH ?= 2.12.1
+TRANSFORMERS ?= 5.23.0
 # Where the demo stores its data
 DEMO_DATA_DIR ?= $(CURDIR)/var/demo
 # A server on which tests may create and drop databases
@@ -50,7 +53,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-all test-postgres test-properties drills load compat mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
+.PHONY: help run demo worker test test-slow test-all test-postgres test-properties drills load compat compat-build real-steps mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -63,7 +66,9 @@ help:
 	@echo 'make test-properties  search for new examples that break the property tests (minutes)'
 	@echo 'make drills   strike a lab with faults and print what each cost (20 minutes; PostgreSQL too, if reachable)'
 	@echo 'make load     let members and scripts read a running site, and print latencies (URL, TOKEN, MEMBER, PASSWORD)'
-	@echo 'make compat   compare traces with real steps under other releases of transformers (an hour)'
+	@echo 'make compat   answer with every release of PyTorch, transformers and Python, as pip installs them (a day, 10 GB)'
+	@echo 'make compat-build  the same with one release of PyTorch (TORCH=2.12.1), whose environment is kept'
+	@echo 'make real-steps  compare traces with real steps under other releases of transformers (an hour)'
 	@echo 'make mutants  put random faults into the core and count those no test notices (hours)'
 	@echo 'make e2e      test the whole site in a real browser (Chromium; CHROMIUM=/path/to/it)'
 	@echo 'make e2e-all  the same, with every page in every size and theme (half an hour)'
@@ -125,8 +130,15 @@ load: $(STAMP)
 		var/load/bin/pip install --quiet --disable-pip-version-check $(LOCUST); }
 	@python -m drills.load '$(URL)' $(if $(ELSEWHERE),--elsewhere)
 
-compat: $(STAMP)
-	@python -m benchmarks.compat
+compat: $(STAMP) dist
+	@python -m benchmarks.compat --wheel dist/*.whl --store
+
+compat-build: $(STAMP) dist
+	@python -m benchmarks.compat --wheel dist/*.whl --keep --python 3.11 \
+		--torch $(TORCH) --transformers $(TRANSFORMERS)
+
+real-steps: $(STAMP)
+	@python -m benchmarks.compat.real_steps
 
 e2e: $(STAMP) browser
 	@python -m pytest -p pytest_playwright.pytest_playwright $(PARALLEL) --dist loadfile \

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.results import (
     accuracy_tables,
+    compat_tables,
     h100_tables,
     model_tables,
     past_errors,
@@ -37,6 +38,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "answers": timing_tables.answers,
     "recording": timing_tables.recording,
     "compiled": model_tables.compiled,
+    "compat": compat_tables.compat,
     "curve": timing_tables.curve,
     "settings": setting_tables.settings,
     "combinations": setting_tables.combinations,

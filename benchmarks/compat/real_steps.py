@@ -1,6 +1,6 @@
 """Traces against real steps on the CPU, with the releases of transformers that people have.
 
-``make compat`` makes an environment for each release in ``var/compat`` and traces small models
+``make real-steps`` makes an environment for each release in ``var/compat`` and traces small models
 there. The peak of each trace must be equal to the byte to that of real steps.
 """
 
@@ -23,7 +23,7 @@ from engine.models.presets import PRESETS
 from engine.tests.small import made_small, small_sizes
 from engine.workload import Workload
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "var" / "compat"
 RELEASES = ("4.44.2", "4.48.3", "4.51.3", "4.53.3", "4.57.6", "5.0.0")
 BATCH_SIZE = 3
@@ -110,7 +110,13 @@ def run_here(names: Iterable[str]) -> None:
 
 def run_in(environment: Environment, names: Iterable[str]) -> Iterator[tuple[str, str, int | str]]:
     """The differences in an environment, as they come."""
-    command = [os.fspath(environment.python), "-m", "benchmarks.compat", "--here", *names]
+    command = [
+        os.fspath(environment.python),
+        "-m",
+        "benchmarks.compat.real_steps",
+        "--here",
+        *names,
+    ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None  # noqa: S101  # a pipe was asked for
         for text in running.stdout:
