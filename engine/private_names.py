@@ -29,6 +29,7 @@ torch._C._autograd._get_sequence_nr
 torch._C._current_autograd_node
 torch._C._current_graph_task_id
 torch._C._dispatch_get_registrations_for_dispatch_key
+torch._C._dispatch_has_kernel_for_dispatch_key
 torch._C._distributed_c10d.FileStore
 torch._C._distributed_c10d._DEFAULT_FIRST_BUCKET_BYTES
 torch._C._distributed_c10d._compute_bucket_assignment_by_size
@@ -145,6 +146,7 @@ torch.testing._internal.distributed.fake_pg.FakeStore
 torch.UntypedStorage._cdata
 torch.utils._device._device_constructors
 torch.utils._foreach_utils._foreach_supported_types
+torch.utils._foreach_utils._get_foreach_kernels_supported_devices
 torch.utils._python_dispatch.TorchDispatchMode
 torch.utils._python_dispatch._disable_current_modes
 torch.utils._python_dispatch._get_current_dispatch_mode_stack
@@ -192,7 +194,51 @@ class Release:
     instead: str = ""
 
 
-IN_SOME: Mapping[str, Release] = {}
+IN_SOME: Mapping[str, Release] = {
+    "torch._C._clear_DTensor_sharding_propagator_cache": Release(
+        "2.11", instead="nothing, as that cache is not there"
+    ),
+    "torch.distributed._tools.fake_collectives": Release(
+        "2.7", instead="parallel/collectives.py fills in what it registers"
+    ),
+    "torch.distributed.device_mesh.DeviceMesh._concatenate": Release(
+        "2.10", instead="nothing, as nothing calls it"
+    ),
+    "torch.ops.aten._grouped_mm": Release("2.8", instead="mixtures of experts run otherwise"),
+    "transformers.AttentionInterface._global_mapping": Release(
+        "4.51", instead="FlexAttention is refused"
+    ),
+    "transformers.PreTrainedModel._tp_plan": Release(
+        "4.50", instead="tensor parallelism is refused"
+    ),
+    "transformers.PreTrainedModel:_require_grads_hooks": Release(
+        "5.0", instead="nothing, as the one hook goes with the model"
+    ),
+    "transformers.generation.GenerationMixin._get_running_beams_for_next_iteration": Release(
+        "4.50", instead="generation with beams is refused"
+    ),
+    "transformers.generation.GenerationMixin._get_top_k_continuations": Release(
+        "4.50", instead="generation with beams is refused"
+    ),
+    "transformers.generation.GenerationMixin._update_finished_beams": Release(
+        "4.50", instead="generation with beams is refused"
+    ),
+    "transformers.generation.GenerationMixin._maybe_prepare_encoder_kwargs_for_generation": Release(
+        "5.18", instead="generation from images is refused"
+    ),
+    "transformers.generation.GenerationMixin._prepare_position_ids_for_generation": Release(
+        "5.1", instead="generation from images is refused"
+    ),
+    "transformers.distributed.mixin.DistributedMixin._expand_parallel_plan": Release(
+        "5.18", instead="parallel experts are refused"
+    ),
+    "transformers.distributed.expert_parallel.AllToAllEP._dispatch_tokens": Release(
+        "5.18", instead="parallel experts are refused"
+    ),
+    "transformers.models.gemma4.modeling_gemma4.Gemma4VisionPooler._avg_pool_by_positions": Release(
+        "5.5", instead="nothing, as there are no such models"
+    ),
+}
 """Names that come or go within the tested range."""
 
 NAMES: Mapping[str, Release] = {

@@ -55,7 +55,7 @@ def test_it_does_not_matter_who_has_registered_a_kernel_in_python() -> None:
     """PyTorch has ones of its own, which differ by release, and may register them at any time."""
     of_others = torch.library.Library("aten", "IMPL")
     try:
-        of_others.m.impl("dropout", lambda given, p, train: given, "AutogradCPU", False)
+        of_others.impl("dropout", lambda given, p, train: given, "AutogradCPU")
         test_dropout_saves_a_mask_of_one_byte_per_element()
     finally:
         of_others._destroy()
