@@ -21,8 +21,8 @@ NOTHING_RUN = (
 )
 ALONE = "Assumes nothing else is using the GPU. Other processes or a display leave less memory."
 _CONVOLUTIONS = (
-    "cuDNN's convolution workspaces are predicted by a rule that was fitted on one GPU. cuDNN "
-    "uses smaller ones when memory is short."
+    "cuDNN's convolution workspaces are predicted by a rule that was fitted on an H100, and not at "
+    "all for GPUs before it. cuDNN uses smaller ones when memory is short."
 )
 _GROUPED_PRODUCT = "aten._grouped_mm"
 _SENT_TO_OTHERS = "_c10d_functional.all_to_all_single"

@@ -111,8 +111,8 @@ ASSUMED_MEMORY = RelativeRange(0.85, 1.15)
 
 WITH_WORKSPACES = RelativeRange(0.90, 1.15)
 """Of a step with convolutions: how the allocator packs tensors around cuDNN's workspaces depends on
-their exact sizes. Of published runs (``benchmarks/data``) a MobileNetV3 took least, 6% less, and a
-MobileNetV2 most, 15% more; of our own on an H100 a ConvNeXt took most, 9% more."""
+their exact sizes. Of our own runs on an H100 a ConvNeXt took most, 9% more, and a ResNet least, 2%
+less; of published runs, predicted without workspaces, MobileNetV2 took 15% more."""
 
 
 def range_of(

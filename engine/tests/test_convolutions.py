@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from engine.tests.lowered import A10, H100
 from engine.tracing.convolutions import Convolution, convolution, workspaces
-from engine.tracing.lowering import CudaTemporaries, cuda_behaviour
+from engine.tracing.lowering import CudaTemporaries
 
 aten = torch.ops.aten
-V100 = cuda_behaviour(7.0)
 OWN = 1024
 
 
@@ -134,16 +133,13 @@ def test_each_gradient_that_is_wanted_takes_its_own_workspace(mask: list[bool]) 
     assert not any(one.kept for one in taken)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "v100"),
-    [(torch.float32, False), (torch.float16, True), (torch.float64, False)],
-)
-def test_copies_are_made_for_tensor_cores_alone(dtype: torch.dtype, v100: bool) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_copies_are_made_on_hopper_and_in_no_double_precision(dtype: torch.dtype) -> None:
     args = backward_args([True, True, False], dtype)
     backward = aten.convolution_backward.default
-    assert any(workspaces(backward, args, V100.convolves_on_tensor_cores)) is v100
-    a10 = any(workspaces(backward, args, A10.convolves_on_tensor_cores))
-    assert a10 is (dtype is not torch.float64)
+    on_h100 = any(workspaces(backward, args, H100.copies_for_convolutions))
+    assert on_h100 is (dtype is not torch.float64)
+    assert not any(workspaces(backward, args, A10.copies_for_convolutions))
 
 
 def test_workspaces_grow_by_the_same_bytes_with_every_image() -> None:

@@ -80,11 +80,10 @@ class Convolution:
 
     @property
     def _copies_nothing(self) -> bool:
-        """Whether it is computed in the layout that it has, as it is for groups.
+        """Whether it is computed in the layout that it has.
 
-        PyTorch's own kernels compute depthwise ones (``use_cudnn_depthwise`` in
-        native/Convolution.cpp). Copies for other groups put a published RegNet of xMem's 12% too
-        high, which is 3% too low without workspaces.
+        So it is assumed of groups, of which none was profiled; PyTorch's own kernels compute
+        depthwise ones (``use_cudnn_depthwise`` in native/Convolution.cpp).
         """
         return self.groups > 1 or self.channels_last
 
@@ -122,19 +121,17 @@ def _tile(channels: int) -> int:
     return _NARROW_TILE if channels <= _NARROW_TILE else _TILE
 
 
-def workspaces(
-    func: Any, args: tuple[Any, ...], on_tensor_cores: Callable[[int], bool]
-) -> Iterator[int]:
+def workspaces(func: Any, args: tuple[Any, ...], copies: Callable[[int], bool]) -> Iterator[int]:
     """Bytes of the workspaces of a convolution, one after another; none of other operators.
 
     Args:
         func: The operator.
         args: As the dispatcher passes them.
-        on_tensor_cores: Whether numbers of so many bytes are computed there.
+        copies: Whether the GPU's kernels need copies of numbers of so many bytes.
     """
-    if func is _FORWARD and on_tensor_cores(args[0].element_size()):
+    if func is _FORWARD and copies(args[0].element_size()):
         sizes = [convolution(*args[:2], *args[3:9]).pass_bytes]
-    elif func is _BACKWARD and on_tensor_cores(args[1].element_size()):
+    elif func is _BACKWARD and copies(args[1].element_size()):
         found, (of_input, of_weight, _) = convolution(*args[1:3], *args[4:10]), args[10]
         sizes = [found.pass_bytes * of_input, found.weight_gradient_bytes * of_weight]
     else:

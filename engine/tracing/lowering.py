@@ -57,9 +57,13 @@ class CudaBehaviour:
         """The attention kernel that PyTorch picks; ``None`` if it has none to offer."""
         return chosen_kernel(self.compute_capability, call)
 
-    def convolves_on_tensor_cores(self, item_bytes: int) -> bool:
-        """Whether cuDNN does so in numbers of that size: 16 bits, and fp32 where there is TF32."""
-        return self.compute_capability >= (7.0 if item_bytes == 2 else 8.0) and item_bytes <= 4
+    def copies_for_convolutions(self, item_bytes: int) -> bool:
+        """Whether cuDNN copies images to convolve numbers of that size, as it does on an H100.
+
+        Earlier GPUs are left without: published runs of fp32 networks on an RTX 3060 and 4060
+        (``benchmarks/data/xmem.csv``) come out up to 10% too high with copies.
+        """
+        return self.compute_capability >= 9.0 and item_bytes <= 4
 
 
 def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
@@ -139,13 +143,13 @@ class CudaTemporaries:
 
     def __init__(self, behaviour: CudaBehaviour) -> None:
         self._workspace = behaviour.cublas_workspace_bytes
-        self._convolves_on_tensor_cores = behaviour.convolves_on_tensor_cores
+        self._copies_for_convolutions = behaviour.copies_for_convolutions
         self._resident_threads = behaviour.resident_threads
         self._threads: set[str] = set()
 
     def __call__(self, phase: str, func: Any, args: tuple[Any, ...]) -> Iterable[Temporary]:
         """What this operator takes besides its result."""
-        for size in convolution_workspaces(func, args, self._convolves_on_tensor_cores):
+        for size in convolution_workspaces(func, args, self._copies_for_convolutions):
             yield Temporary(size)
         if is_matrix_product(func):
             thread = "backward" if phase == "backward" else "main"
