@@ -33,7 +33,7 @@ START_SECONDS = 300.0
 """For the database, the site and the worker, on a busy machine."""
 ANSWER_SECONDS = 1800.0
 
-ANALYSES: Mapping[str, Mapping[str, object]] = {
+ANALYSES: Mapping[str, Mapping[str, Any]] = {
     "BERT within 22.07 GiB, by 8": {
         "model": "bert",
         "current_batch_size": 16,
@@ -162,7 +162,7 @@ def _token(environment: Mapping[str, str]) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def answer(lab: Lab, name: str, fields: Mapping[str, object]) -> Answered:
+def answer(lab: Lab, name: str, fields: Mapping[str, Any]) -> Answered:
     """Submit an analysis of this machine's GPU, and wait for its answer."""
     begin = monotonic()
     submitted = until(lambda: _submitted(lab, fields), START_SECONDS) or lab.analyze(
@@ -172,7 +172,7 @@ def answer(lab: Lab, name: str, fields: Mapping[str, object]) -> Answered:
     return answered(name, found, monotonic() - begin)
 
 
-def _submitted(lab: Lab, fields: Mapping[str, object]) -> Analysis | None:
+def _submitted(lab: Lab, fields: Mapping[str, Any]) -> Analysis | None:
     """The analysis; ``None`` while the site or the node is not there yet."""
     try:
         return lab.analyze(gpu="local", **fields)
@@ -192,7 +192,7 @@ def answered(name: str, found: Analysis, seconds: float) -> Answered:
     measured = [trials.get(size, {}) for size in (largest, after)]
     sides = [one.get("fits") for one in measured if one.get("source") == "measured"]
     curve = [one for one in result.get("curve", []) if one["source"] == "predicted"]
-    predicted = next((one for one in curve if one["batch_size"] == largest), {})
+    predicted: Mapping[str, Any] = next((one for one in curve if one["batch_size"] == largest), {})
     ran_on = result.get("measured_on") or {}
     return Answered(
         name=name,
