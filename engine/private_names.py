@@ -7,8 +7,7 @@ this list has it; it needs neither pytest nor Django. A test fails when the engi
 name that is not here.
 
 A path is a module and the attributes that lead on from it. What objects get only when they are made
-is written after a colon; it is looked for in what their class
-mentions.
+is written after a colon; it is looked for in what their class mentions.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ torch._C._group_tensors_by_device_and_dtype
 torch._C._nn._parse_to
 torch._C._set_sdp_priority_order
 torch._C._storage_Use_Count
+torch._C.TensorBase._use_count
 torch._dynamo.eval_frame._callback_from_stance
 torch._foreach_add_
 torch._foreach_addcmul_
@@ -146,7 +146,7 @@ torch.testing._internal.distributed.fake_pg.FakeStore
 torch.UntypedStorage._cdata
 torch.utils._device._device_constructors
 torch.utils._foreach_utils._foreach_supported_types
-torch.utils._foreach_utils._get_foreach_kernels_supported_devices
+torch.optim.optimizer._get_foreach_kernels_supported_devices
 torch.utils._python_dispatch.TorchDispatchMode
 torch.utils._python_dispatch._disable_current_modes
 torch.utils._python_dispatch._get_current_dispatch_mode_stack

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy, log_softmax, pad
 from ..choices import CrossEntropy
 from ..errors import EngineError, InvalidInput
 from ..tracing.operations import OWN_KERNELS
+from ..tracing.registration import register
 from .batches import Batch
 from .losses import Loss, as_forward_pass, unwrapped
 from .scoring import log_probabilities
@@ -285,7 +286,7 @@ def _sum_on_cpu(
 _kernels.impl("cross_entropy_", _cross_entropy, "CPU")
 _kernels.impl("cross_entropy_", lambda logits, losses, targets, count: None, "Meta")
 if _SUMS_IN_PLACE:
-    _missing.impl("addmm.dtype_out", _sum_on_cpu, "CPU")
+    register(_missing, "addmm.dtype_out", _sum_on_cpu, "CPU")
 
 
 def _installed() -> Callable[..., Any]:

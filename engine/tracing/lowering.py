@@ -35,6 +35,7 @@ from .recurrent_cells import cell_kernels, cell_operators
 from .recurrent_layers import layer_kernels, layer_operators
 from .recurrent_layers import workspace_bytes as layers_workspace_bytes
 from .reductions import column_sum, resident_threads
+from .registration import register
 
 _aten = torch.ops.aten
 
@@ -99,10 +100,7 @@ def cuda_lowering(behaviour: CudaBehaviour) -> Iterator[None]:
         # PyTorch warns of every kernel that is overridden; that is what this is for.
         warnings.simplefilter("ignore", UserWarning)
         for name, function, key in replacements:
-            # At the dispatcher itself the last kernel counts, and the one before returns when it
-            # goes. Library.impl refuses where PyTorch has a kernel in Python, which differs by
-            # release (_cudnn_rnn's for Meta in 2.11), and would refuse PyTorch's after ours.
-            library.m.impl(name, key, function, False)
+            register(library, name, function, key)
     try:
         with keeping_attention_kernels():
             yield
