@@ -32,8 +32,12 @@ _NICENESS = 10
 
 
 def processes_here() -> int:
-    """How many processes can work at a time: one where this system cannot fork."""
+    """How many processes can work at a time: one where forks cannot be made, or not trace."""
     if not hasattr(os, "fork"):
+        return 1
+    from ..tracing.hidden_gpus import forks_can_trace  # loads torch
+
+    if not forks_can_trace():
         return 1
     # Absent on macOS, which forks but does not bind processes to cores.
     bound = getattr(os, "sched_getaffinity", None)

@@ -28,6 +28,7 @@ from ..step.values_in_models import known_in_models
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.flex_attention import flex_attention_lowering
+from ..tracing.hidden_gpus import hide_gpus
 from ..tracing.known_values import KnownValues
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
@@ -169,6 +170,7 @@ def fake_device(behaviour: CudaBehaviour | None) -> Iterator[KnownValues]:
     Args:
         behaviour: Of the GPU; ``None`` treats them as on the CPU.
     """
+    hide_gpus()
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.cuda, "is_available", lambda: False))
         mode = KnownValues(checks_pass=True)

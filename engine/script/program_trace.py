@@ -14,6 +14,7 @@ from ..errors import EngineError
 from ..gpus import Gpu
 from ..loaded_modules import namespace
 from ..tracing.excerpts import snapshot
+from ..tracing.hidden_gpus import backward_runs, hide_gpus
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
 from .deepspeed import follow_deepspeed
@@ -140,6 +141,9 @@ def _begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callabl
     """
 
     def with_values(done: Done[tuple[_Found, dict[str, Any]]]) -> None:
+        hide_gpus()
+        if not backward_runs():
+            done(EngineError(_TOO_LATE))
         # Threads of OpenMP do not come along into a fork, and whoever asks for them waits for ever.
         torch.set_num_threads(1)
         random.seed(0)  # Python seeds it anew in every fork, and traces are compared
@@ -169,6 +173,11 @@ def _begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callabl
 
 
 _VALUES = "values_read"
+_TOO_LATE = (
+    "this process has run a backward pass on a GPU already, after which PyTorch allows none in a "
+    "fork of it; predict before the first training step, or predict the script: memorymark predict "
+    "SCRIPT.py"
+)
 
 
 def ended_with(steps: ProgramSteps, error: SystemExit) -> str:

@@ -8,7 +8,8 @@ is given.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
+from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -46,6 +47,16 @@ class KeptValues(FakeTensorMode):
 
     keeps_whole_reals = True
     """Whether real numbers that are written down are kept: masks are, but parameters change."""
+
+    def __enter__(self) -> Self:
+        """Become the active mode; as inherited, but for CUDA's guard.
+
+        A build with CUDA would pretend to have eight GPUs from then on, so that tensors can be
+        there, and autograd would start threads for them (:mod:`.hidden_gpus`). Ours are on the CPU.
+        """
+        with patch.object(torch._C, "_ensureCUDADeviceGuardSet", lambda: None, create=True):
+            entered: Self = super().__enter__()
+            return entered
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
