@@ -19,7 +19,7 @@ from ..choices import Batching, Precision
 from ..events import Event, Log, Stage
 from ..request import AnalysisRequest, Request
 from ..tracing.lowering import CudaBehaviour
-from ..tracing.trace import Category, NotAffine, Trace
+from ..tracing.trace import Category, NotAffine, Trace, on_threads
 from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import LOW, EveryBatchSize, trace_every_batch_size
@@ -35,7 +35,8 @@ TraceRequest = Callable[[AnalysisRequest, CudaBehaviour | None, Emit], TraceAt]
 MOST_WORKLOADS = 8
 """How many workloads keep their traces, so that changing a setting and changing it back is free."""
 
-_WORKSPACE = "cublas_workspace_bytes"
+_SIZED = ("cublas_workspace_bytes", "resident_threads")
+"""What decides sizes alone, which are set anew for another GPU."""
 _Call = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
 
 
@@ -141,7 +142,7 @@ class SharedTraces:
         traced = self._trace_every(cast(CudaBehaviour, recording))
         family = _Family(recording.lookups, traced, behaviour.cublas_workspace_bytes)
         self._families.append(family)
-        trace = family.at(batch_size, behaviour.cublas_workspace_bytes)
+        trace = family.at(batch_size, behaviour)
         self._keep(family)
         return trace
 
@@ -152,7 +153,7 @@ class SharedTraces:
             if not family.includes(behaviour):
                 continue
             before = family.count
-            trace = family.at(batch_size, behaviour.cublas_workspace_bytes)
+            trace = family.at(batch_size, behaviour)
             if family.count > before:
                 self._keep(family)
             # A batch size with a trace of its own, such as 1, may add look-ups that differ.
@@ -219,12 +220,12 @@ class _RecordingBehaviour:
 
 @dataclass
 class _Family:
-    """GPUs that are traced alike, except for the size of their cuBLAS workspaces."""
+    """GPUs that are traced alike, but for the sizes of cuBLAS workspaces and of sums' scratch."""
 
     lookups: dict[_Call, Any]
     traced: TraceAt
     workspace_bytes: int
-    _by_workspace: dict[int, TraceAt] = field(default_factory=dict)
+    _by_sizes: dict[tuple[int, int], TraceAt] = field(default_factory=dict)
 
     def includes(self, behaviour: CudaBehaviour) -> bool:
         """Whether a trace with this behaviour would come out the same."""
@@ -232,7 +233,7 @@ class _Family:
             value = getattr(behaviour, name)
             if callable(value):
                 value = value(*args, **dict(kwargs))
-            if name != _WORKSPACE and value != result:
+            if name not in _SIZED and value != result:
                 return False
         return True
 
@@ -242,20 +243,24 @@ class _Family:
         traced = self.traced
         return 2 if isinstance(traced, EveryBatchSize) and traced.single is not None else 1
 
-    def at(self, batch_size: int, workspace_bytes: int) -> Trace:
-        return self._trace_at(workspace_bytes)(batch_size)
+    def at(self, batch_size: int, behaviour: CudaBehaviour) -> Trace:
+        return self._trace_at(behaviour.cublas_workspace_bytes, behaviour.resident_threads)(
+            batch_size
+        )
 
-    def _trace_at(self, workspace_bytes: int) -> TraceAt:
-        """The traces with cuBLAS workspaces of this size; each batch size is replayed once."""
-        if workspace_bytes not in self._by_workspace:
+    def _trace_at(self, workspace_bytes: int, resident_threads: int) -> TraceAt:
+        """The traces with such workspaces and scratch; each batch size is replayed once."""
+        sizes = workspace_bytes, resident_threads
+        if sizes not in self._by_sizes:
 
             @cache
             def at(batch_size: int) -> Trace:
                 trace = self._resized(self.traced(batch_size), workspace_bytes)
+                trace = on_threads(trace, resident_threads)
                 return _Replayed(**{name.name: getattr(trace, name.name) for name in fields(Trace)})
 
-            self._by_workspace[workspace_bytes] = at
-        return self._by_workspace[workspace_bytes]
+            self._by_sizes[sizes] = at
+        return self._by_sizes[sizes]
 
     def _resized(self, trace: Trace, workspace_bytes: int) -> Trace:
         if workspace_bytes == self.workspace_bytes:

@@ -410,3 +410,12 @@ class QuadraticTrace:
             a + (b - a) * steps + (c - 2 * b + a) * pairs
             for a, b, c in zip(first, second, third, strict=True)
         ]
+
+
+def on_threads(trace: Trace, resident_threads: int) -> Trace:
+    """The same trace where a GPU runs so many threads at once."""
+    sums = {
+        tensor: replace(each, resident_threads=resident_threads)
+        for tensor, each in trace.column_sums.items()
+    }
+    return replace(trace, sizes=with_scratch(trace.sizes, sums), column_sums=sums)
