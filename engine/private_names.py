@@ -149,6 +149,7 @@ torch.utils._foreach_utils._foreach_supported_types
 torch.optim.optimizer._get_foreach_kernels_supported_devices
 torch.utils._python_dispatch.TorchDispatchMode
 torch.utils._python_dispatch._disable_current_modes
+torch.utils._python_dispatch.is_traceable_wrapper_subclass
 torch.utils._python_dispatch._get_current_dispatch_mode_stack
 torch.utils._pytree.tree_iter
 torch.utils._pytree.tree_leaves

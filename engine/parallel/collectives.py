@@ -51,4 +51,5 @@ for _names, _kernel in ((_IN_PLACE, _returning_the_first), (_OTHERS, _returning_
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{_name}", "Meta"):
             _kernels.impl(_name, _kernel, "Meta")
 if not hasattr(torch.cpu.Stream, "record_event"):  # in 2.6, where FSDP calls it all the same
-    torch.cpu.Stream.record_event = torch.cpu.Stream.wait_event = lambda *_: None  # type: ignore[attr-defined]  # these
+    for _name in ("record_event", "wait_event"):
+        setattr(torch.cpu.Stream, _name, lambda *_: None)

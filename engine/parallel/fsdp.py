@@ -272,7 +272,8 @@ def _whole_tensor(spec: DTensorSpec) -> torch.Tensor:
 def _concatenate(meshes: list[DeviceMesh]) -> DeviceMesh:
     """A mesh of the axes of several, which needs real values like every mesh."""
     with unset_fake_temporarily():
-        return _CONCATENATE(meshes)
+        made: DeviceMesh = _CONCATENATE(meshes)
+        return made
 
 
 _CONCATENATE: Any = getattr(DeviceMesh, "_concatenate", None)  # see the list of private names

@@ -92,12 +92,13 @@ def _plan(
     correction = UNCORRECTED if here is None else experience.of(request.workload, here.name)
     climb, learned = None, []
     if here is not None:
-        climb = Climb(request, catalogue_gpu(request), traced, correction, used)
+        gpu = catalogue_gpu(request)
+        climb = Climb(request, gpu, traced, correction, used)
         if request.current_batch_size is None:
             climb = climb.starting()
             request = climb.request
         learned = [
-            *checked_caveats(climb.gpu),
+            *checked_caveats(gpu),
             *correction.caveats(request.known_batch_size),
         ]
     predict, speed = _predictor(request, experience, traced)

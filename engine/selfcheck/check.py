@@ -30,8 +30,9 @@ from ..checked import (
 )
 from ..events import Event, Log, Stage
 from ..measurement.parent import CHILD as TRIAL
-from ..measurement.parent import Ended, OutOfTime, run_together
-from ..measurement.protocol import GAVE_UP, TrialOrder
+from ..measurement.parent import OutOfTime, run_together
+from ..measurement.protocol import GAVE_UP, TrialOrder, order_line
+from ..measurement.trial_process import Ended
 from .advice import OUT_OF_MEMORY, advice_on
 from .workloads import LAUNCH_BOUND, Checked, workloads_for
 
@@ -153,7 +154,7 @@ class _Run:
         self._emit(Log(f"Measuring {one.name}"))
         order = TrialOrder(one.workload, one.batch_size).to_json()
         what = f"a training step of {one.name}"
-        found = self._run([*TRIAL, "trial"], order, "trial", what)
+        found = self._run(TRIAL, order_line("trial", order), "trial", what)
         if found is not None and not found["fits"]:
             self._note(what, f"{OUT_OF_MEMORY}: {found['failure']}")
             return None

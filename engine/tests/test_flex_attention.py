@@ -210,7 +210,7 @@ def causal(b, h, q, k):
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.qkv = nn.Linear(64, 192)
+        self.qkv = nn.Linear(64, 192, bias=False)
 
     def forward(self, x, mask):
         q, k, v = self.qkv(x).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)

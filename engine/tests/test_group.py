@@ -16,7 +16,6 @@ from engine.errors import InvalidInput, MeasurementFailed
 from engine.measurement import analysis, checks, parent
 from engine.measurement.analysis import measure_batch
 from engine.measurement.parent import (
-    Ended,
     OutOfTime,
     measure,
     measure_first_run,
@@ -25,6 +24,7 @@ from engine.measurement.parent import (
     run_together,
 )
 from engine.measurement.protocol import GAVE_UP, DeviceFacts, TrialOrder
+from engine.measurement.trial_process import Ended
 from engine.models.presets import PRESETS
 from engine.parallel.group import place
 from engine.parallel.interconnect import NCCL_PAIR_BYTES
@@ -153,7 +153,8 @@ def worker(
     """A process that reads its order into ``order`` and then runs the lines."""
     monkeypatch.setattr(parent, "GRACE_SECONDS", grace_seconds)
     script = tmp_path / "child.py"
-    script.write_text("\n".join(["import json, os, sys, time", "order = input()", *lines]))
+    begin = ["import json, os, sys, time", "what, _, order = input().rpartition('trial ')"]
+    script.write_text("\n".join([*begin, *lines]))
     command = [sys.executable, str(script)]
     monkeypatch.setattr(parent, "CHILD", command)
     return command

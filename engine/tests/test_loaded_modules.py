@@ -57,7 +57,7 @@ def planted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Strange modules in a package, and strange objects under the names that are looked for."""
     package: str = request.param
     for number, made in enumerate((_Lazy("lazy"), _Raising("raising"), _Strange(), None, 7)):
-        monkeypatch.setitem(sys.modules, f"{package}.planted_{number}", made)  # type: ignore[arg-type]  # so they are
+        monkeypatch.setitem(sys.modules, f"{package}.planted_{number}", made)  # so they are
     holding = ModuleType("holding")
     for name in (
         "flex_attention",
@@ -144,6 +144,6 @@ def _on_import() -> None:
 def test_whoever_looks_through_modules_gets_past_strange_ones(
     planted: str, walk: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "timm.models._builder", None)  # type: ignore[arg-type]  # forbidden
+    monkeypatch.setitem(sys.modules, "timm.models._builder", None)  # forbidden
     monkeypatch.setitem(sys.modules, "deepspeed", ModuleType("deepspeed"))
     walk()

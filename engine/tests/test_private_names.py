@@ -49,7 +49,7 @@ def test_every_private_import_is_listed() -> None:
 
 
 def test_every_private_attribute_is_listed_or_the_engines_own() -> None:
-    own, used = {"_exit", "_getframe", "_current_frames"}, set()
+    own, used = {"_exit", "_getframe", "_current_frames"}, set[str]()
     for file in _files():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -399,7 +399,7 @@ class TestTheCommandLine:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         some = {name: GPUS[name] for name in ("t4", "a10", "a6000")}
-        monkeypatch.setattr("engine.prediction.gpu_comparison.GPUS", some)
+        monkeypatch.setattr("engine.prediction.gpu_comparison.known_gpus", lambda: some)
         assert main(["plan", loop(tmp_path).path, "--gpu", "a10"]) == 0
         out, err = capsys.readouterr()
         assert "train.py (script)" in out

@@ -53,7 +53,8 @@ def test_forward_alone_and_the_whole_step_match_measurements_at_batch_16() -> No
     # Published as 493 and 1645 "MB", which can only be MiB: the parameters alone are 438 · 10⁶ B.
     check = validate_backward(BERT, 16, "a10")
     assert check.forward_bytes / MIB == pytest.approx(493, rel=0.005)
-    assert check.training_bytes / MIB == pytest.approx(1645, rel=0.005)
+    # The same source's table has 1.62 GiB, 1,659 MiB, for that step.
+    assert check.training_bytes / MIB == pytest.approx(1645, rel=0.01)
     assert check.passed
 
 

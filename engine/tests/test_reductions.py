@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from engine.prediction.tracer import trace
 from engine.prediction.traces import trace_workload
 from engine.tests.lowered import H100
-from engine.tracing.reductions import ColumnSum, column_sum, resident_threads
+from engine.tracing.column_sums import ColumnSum, resident_threads
+from engine.tracing.reductions import column_sum
 from engine.workload import Workload
 
 MIB = 2**20

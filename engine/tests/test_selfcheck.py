@@ -21,7 +21,7 @@ TINY = ON_A_CPU[:1]
 FAKE = """
 import json, sys, time
 kind = sys.argv[-1]
-order = json.loads(sys.stdin.readline())
+order = json.loads(sys.stdin.readline().removeprefix("trial "))
 behaviours = json.loads(sys.argv[1])
 found = behaviours[kind]
 if isinstance(found, str):
@@ -82,7 +82,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     def behave(**changed: Any) -> None:
         command = [sys.executable, "-I", str(script), json.dumps(WORKS | changed)]
         monkeypatch.setattr(checking, "_CHILD", command)
-        monkeypatch.setattr(checking, "TRIAL", command)
+        monkeypatch.setattr(checking, "TRIAL", [*command, "trial"])
 
     behave()
     return behave

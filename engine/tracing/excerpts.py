@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 
 from ..allocator.caching import ALLOCATE, FREE
+from .column_sums import ColumnSum
 from .trace import Category, Operation, Trace
 
 Events = list[tuple[int, int]]
@@ -47,6 +48,7 @@ class Excerpt:
         events: As in a :class:`~engine.tracing.trace.Trace`.
         phases: Each begins at one of its events, the first one at the first.
         sizes, categories, modules, makers, streams: Of its tensors.
+        column_sums: The sums whose scratch some of its tensors are.
         operations: Its work.
         kept: The tensor that it leaves behind.
         peak_bytes: The most that its tensors take at once.
@@ -59,6 +61,7 @@ class Excerpt:
     modules: list[str]
     makers: list[str]
     streams: list[int]
+    column_sums: dict[int, ColumnSum]
     operations: list[Operation]
     kept: int
     peak_bytes: int
@@ -90,6 +93,11 @@ class Excerpt:
             modules=trace.modules[begin.tensors :],
             makers=trace.makers[begin.tensors :],
             streams=trace.streams[begin.tensors :],
+            column_sums={
+                tensor - begin.tensors: each
+                for tensor, each in trace.column_sums.items()
+                if tensor in made
+            },
             operations=trace.operations[begin.operations :],
             kept=kept - begin.tensors,
             peak_bytes=_peak(events, trace.sizes),
@@ -104,6 +112,7 @@ class Excerpt:
             and self.modules == other.modules
             and self.makers == other.makers
             and self.streams == other.streams
+            and self.column_sums == other.column_sums
             and self.operations == other.operations
             and self.kept == other.kept
             and self._in_order() == other._in_order()
@@ -136,6 +145,8 @@ class Excerpt:
         trace.modules += self.modules
         trace.makers += self.makers
         trace.streams += self.streams
+        for tensor, each in self.column_sums.items():
+            trace.column_sums[now.tensors + tensor] = each
         trace.operations += self.operations
         return now.tensors + self.kept
 

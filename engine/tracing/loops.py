@@ -177,7 +177,23 @@ class _Events:
                 built.trace.last_step = len(built.trace.events)
             if index < len(self._places):
                 self._take(built, 0, index, more * self._growth(index))
+                self._sum(built.trace, index, more)
         return built.trace
+
+    def _sum(self, built: Trace, index: int, more: int) -> None:
+        """Give the scratch of a sum, just taken, the size that it has with so many samples more."""
+        (kind, tensor), (_, longer) = (
+            trace.events[at]
+            for trace, at in zip(self._traces, (index, self._places[index]), strict=True)
+        )
+        one, other = (
+            self._traces[0].column_sums.get(tensor),
+            self._traces[1].column_sums.get(longer),
+        )
+        if kind == ALLOCATE and one is not None and other is not None:
+            made = len(built.sizes) - 1
+            grown = one.grown(other, more)
+            built.column_sums[made], built.sizes[made] = grown, grown.scratch_bytes
 
     def _growth(self, index: int) -> int:
         """How many bytes more for each sample more the tensor of an event of the first takes."""

@@ -26,6 +26,7 @@ from .attention import (
     keeping_attention_kernels,
 )
 from .autocast import autocast_operators
+from .column_sums import resident_threads
 from .convolutions import workspaces as convolution_workspaces
 from .decompositions import workspace_bytes
 from .operations import is_matrix_product
@@ -34,7 +35,7 @@ from .recorder import Temporary
 from .recurrent_cells import cell_kernels, cell_operators
 from .recurrent_layers import layer_kernels, layer_operators
 from .recurrent_layers import workspace_bytes as layers_workspace_bytes
-from .reductions import column_sum, resident_threads
+from .reductions import column_sum
 from .registration import register
 
 _aten = torch.ops.aten

@@ -21,10 +21,10 @@ from torch.utils.hooks import RemovableHandle
 
 from ..allocator.caching import ALLOCATE, FREE
 from .accumulation import as_accumulated, held_by_engine
+from .column_sums import ColumnSum
 from .excerpts import Excerpt, Moment, frees_in_order
 from .module_names import ModuleNames
 from .operations import cost, operator_name, tensors_in
-from .reductions import ColumnSum
 from .trace import Category, Trace
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default

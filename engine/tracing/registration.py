@@ -23,4 +23,5 @@ def register(
         function: Takes the operator's arguments.
         key: The dispatch key, such as ``AutogradCPU``.
     """
-    library.m.impl(name, key, function, False)
+    dispatcher: Any = library.m
+    dispatcher.impl(name, key, function, False)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from ..allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
 from ..allocator.options import AllocatorOptions
 from ..errors import EngineError, InvalidInput
-from .reductions import ColumnSum, at_numbers, numbers_of, with_scratch
+from .column_sums import ColumnSum, at_numbers, numbers_of, with_scratch
 
 MOST_STEPS = 16
 """So often a step is repeated under a limit; of all that were tried, none failed later than the
