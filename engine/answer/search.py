@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from ..request import LARGEST_BATCH_SIZE
 from ..result import Trial
 
-_SECANT_PROBES = 4
-# Memory figures that are wrong (or not linear) choose this many probes at most. Then bisection
-# takes over, which keeps the worst case logarithmic.
+_FOLLOWED = 5
+# The guess, and memory figures that are wrong (or not linear), choose this many probes at most.
+# Then bisection takes over, which keeps the worst case logarithmic.
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,17 @@ class _Bracket:
         else:
             self.high = units
 
+    def holds(self, units: int) -> bool:
+        return self.low < units < self.high
+
     def clamp(self, units: int) -> int:
         return min(max(units, self.low + 1), self.high - 1)
 
-    def step_from(self, last_fits: bool, step: int) -> int:
-        """The untried size ``step`` away from the end moved last, at most half way across."""
+    def step_from(self, upwards: bool, step: int) -> int:
+        """The untried size ``step`` above the low end or below the high, at most half across."""
         if self.high <= self.bound:
             step = min(step, (self.high - self.low) // 2)
-        return self.clamp(self.low + step if last_fits else self.high - step)
+        return self.clamp(self.low + step if upwards else self.high - step)
 
 
 def find_largest(
@@ -72,6 +75,7 @@ def find_largest(
     *,
     batch_multiple: int = 1,
     guess: int | None = None,
+    expect: Callable[[Sequence[Trial]], int] | None = None,
     limit_bytes: int | None = None,
     known: Sequence[Trial] = (),
     largest: int = LARGEST_BATCH_SIZE,
@@ -84,6 +88,10 @@ def find_largest(
     trial in doubling steps, then bisects. A wrong guess or memory figure costs probes, never the
     right answer.
 
+    With ``expect`` there is a new guess before each probe. Where the trials contradict it, the
+    search steps away from the end of the open range that it lies beyond, by one and then doubling,
+    since packing moves the limit by a few samples in ways that no guess sees.
+
     Fitting is assumed to be monotone. The search tries only sizes above every one that fitted and
     below every one that did not, so its own probes cannot contradict that: whatever the probe
     returns, ``largest_batch_size`` fitted and ``next_batch_size`` did not. Where *known* trials
@@ -93,6 +101,8 @@ def find_largest(
         probe: Tries one batch size.
         batch_multiple: Only multiples of it are tried.
         guess: The expected limit, if there is one; rounded down to a multiple.
+        expect: The expected limit in the light of all trials so far, instead of a guess and
+            secants; rounded down to a multiple.
         limit_bytes: What the caching allocator can have, which ``peak_reserved_bytes`` (or
             ``peak_allocated_bytes`` where there is no such allocator) must not exceed. Without it
             no secant step is made. (``device_used_bytes`` includes the context, so it is not
@@ -108,23 +118,27 @@ def find_largest(
         raise ValueError(f"no multiple of {batch_multiple} lies from 1 to {largest}")
     bracket = _bracket(known, batch_multiple, largest // batch_multiple)
     trials = list(known)
-    secant_probes = 0
+    followed = 0
     # With a guess the limit is probably close; without one not even its scale is known.
-    step = 1 if guess is not None else max(1, bracket.low)
+    step = 1 if guess is not None or expect is not None else max(1, bracket.low)
     first = guess // batch_multiple if guess is not None else 2 * bracket.low
 
     while bracket.high - bracket.low > 1:
         tried = len(trials) - len(known)
-        secant = None
-        if tried >= 2 and limit_bytes is not None and secant_probes < _SECANT_PROBES:
+        expected = None
+        if expect is not None and followed < _FOLLOWED:
+            expected = expect(trials) // batch_multiple
+        elif tried == 0:
+            expected = bracket.clamp(first)
+        elif tried >= 2 and limit_bytes is not None and followed < _FOLLOWED:
             secant = _secant(trials, limit_bytes)
-        if tried == 0:
-            units = bracket.clamp(first)
-        elif secant is not None:
-            units = bracket.clamp(secant // batch_multiple)
-            secant_probes += 1
+            expected = None if secant is None else bracket.clamp(secant // batch_multiple)
+        if expected is not None and bracket.holds(expected):
+            units = expected
+            followed += 1
         else:
-            units = bracket.step_from(trials[-1].fits, step)
+            upwards = trials[-1].fits if expected is None else expected <= bracket.low
+            units = bracket.step_from(upwards, step)
             step *= 2
         trial = probe(units * batch_multiple)
         if trial.batch_size != units * batch_multiple:

@@ -282,6 +282,34 @@ def test_the_worst_case_is_logarithmic(
     assert len(probe.asked) <= 2 * math.ceil(math.log2(LARGEST_BATCH_SIZE)) + 6
 
 
+@settings(deadline=None, max_examples=300)
+@given(
+    threshold=st.integers(0, LARGEST_BATCH_SIZE + 10),
+    expected=st.lists(st.integers(-5, LARGEST_BATCH_SIZE + 10), min_size=1),
+    batch_multiple=st.sampled_from([1, 8, 24]),
+    known=st.lists(SIZES, max_size=2, unique=True),
+)
+def test_any_expectation_ends_at_the_limit_in_logarithmically_many_probes(
+    threshold: int, expected: list[int], batch_multiple: int, known: list[int]
+) -> None:
+    probe = Probe(up_to(threshold))
+    outcome = find_largest(
+        probe,
+        batch_multiple=batch_multiple,
+        expect=lambda trials: expected[len(trials) % len(expected)],
+        known=[probe.trial(size) for size in known],
+    )
+    largest = min(threshold, LARGEST_BATCH_SIZE) // batch_multiple * batch_multiple
+    assert outcome.largest_batch_size == largest
+    assert len(probe.asked) <= 2 * math.ceil(math.log2(LARGEST_BATCH_SIZE)) + 6
+
+
+def test_an_expectation_that_failed_is_left_in_doubling_steps_until_a_batch_fits() -> None:
+    probe = Probe(up_to(100))
+    find_largest(probe, expect=lambda _: 108, known=[probe.trial(16)])
+    assert probe.asked == [108, 107, 105, 101, 93, 97, 99, 100]
+
+
 @settings(deadline=None)
 @given(threshold=SIZES, distance=st.integers(0, 10_000), above=st.booleans())
 def test_without_memory_numbers_the_probes_only_grow_with_the_error_of_the_guess(
