@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
+from engine.answer.expectation import expected_limit
 from engine.answer.search import find_largest
 from engine.measurement.steps import WARM_UP_STEPS
 from engine.models.presets import PRESETS
@@ -306,9 +307,11 @@ def ours(training: LimitedTraining) -> int:
             return Trial(batch_size, fits=False, source=Source.MEASURED, failure=str(error))
         return Trial(batch_size, fits=True, source=Source.MEASURED, peak_allocated_bytes=peak)
 
-    search = partial(find_largest, limit_bytes=training.limit_bytes)
+    limit = training.limit_bytes
+    search = partial(find_largest, limit_bytes=limit)
     guess = search(predict).largest_batch_size
-    return search(probe, guess=guess, known=[probe(CURRENT_BATCH_SIZE)]).largest_batch_size
+    expect = expected_limit(predict, guess, batch_multiple=1, limit_bytes=limit)
+    return search(probe, expect=expect, known=[probe(CURRENT_BATCH_SIZE)]).largest_batch_size
 
 
 SEARCHERS = (

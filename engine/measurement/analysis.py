@@ -11,6 +11,7 @@ from typing import TypeVar
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude, times
 from ..answer.economics import Speedup, speedup_in_turn
+from ..answer.expectation import expected_limit
 from ..answer.recommendation import WORTH_A_CHANGE, Recommendation, recommend_measured
 from ..answer.search import SearchOutcome, find_largest
 from ..errors import EngineError, MeasurementFailed
@@ -137,21 +138,20 @@ def _search(
     request: AnalysisRequest, gpu: GpuFacts, predict: Probe | None, probe: Probe, emit: Emit
 ) -> SearchOutcome:
     """Find the largest batch by trials, from a prediction on where there is one."""
-    search = partial(
-        find_largest, batch_multiple=request.batch_multiple, limit_bytes=gpu.usable_bytes
-    )
+    multiple, limit = request.batch_multiple, gpu.usable_bytes
+    search = partial(find_largest, batch_multiple=multiple, limit_bytes=limit)
     if predict is None:
-        tried = [probe(request.current_batch_size or request.batch_multiple)]
-        line = approach(request.batch_multiple, tried, probe, gpu.usable_bytes)
-        return search(probe, guess=line, known=tried)
+        tried = [probe(request.current_batch_size or multiple)]
+        return search(probe, guess=approach(multiple, tried, probe, limit), known=tried)
     guess = search(predict).largest_batch_size
     emit(Log(f"Predicted largest batch: {guess:,}; now measuring"))
-    first = [] if guess else [probe(request.batch_multiple)]
+    expect = expected_limit(predict, guess, batch_multiple=multiple, limit_bytes=limit)
+    first = [] if guess else [probe(multiple)]
     if not all(trial.fits for trial in first):
-        return search(probe, guess=guess, known=first)
+        return search(probe, expect=expect, known=first)
     # A second batch size that fits, for the line of step times that the recommendation follows.
-    second = request.current_batch_size or _SECOND * request.batch_multiple
-    return search(probe, guess=guess, known=[*first, probe(second)])
+    second = request.current_batch_size or _SECOND * multiple
+    return search(probe, expect=expect, known=[*first, probe(second)])
 
 
 @dataclass(frozen=True)

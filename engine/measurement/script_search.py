@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from ..answer.expectation import expected_limit
 from ..answer.search import SearchOutcome, find_largest
 from ..request import LARGEST_BATCH_SIZE
 from ..result import GpuFacts, Trial
@@ -33,15 +35,15 @@ def search_by_trials(
     """
     multiple, limit = request.batch_multiple, gpu.usable_bytes
     known = [probe(request.known_batch_size)]
+    search = partial(find_largest, batch_multiple=multiple, limit_bytes=limit)
     if predict is not None:
-        guess: int | None = find_largest(
-            predict, batch_multiple=multiple, limit_bytes=limit
-        ).largest_batch_size
-    else:
-        guess = approach(multiple, known, probe, limit)
-        if guess == LARGEST_BATCH_SIZE // multiple * multiple:
-            _check_growth(request.script, known)
-    return find_largest(probe, batch_multiple=multiple, guess=guess, limit_bytes=limit, known=known)
+        guess = search(predict).largest_batch_size
+        expect = expected_limit(predict, guess, batch_multiple=multiple, limit_bytes=limit)
+        return search(probe, expect=expect, known=known)
+    line = approach(multiple, known, probe, limit)
+    if line == LARGEST_BATCH_SIZE // multiple * multiple:
+        _check_growth(request.script, known)
+    return search(probe, guess=line, known=known)
 
 
 def approach(multiple: int, known: list[Trial], probe: Probe, limit_bytes: int) -> int | None:
