@@ -19,7 +19,11 @@ from hypothesis import strategies as st
 
 from engine.answer.expectation import expected_limit
 from engine.answer.search import SearchOutcome, find_largest
-from engine.result import Source, Trial
+from engine.measurement.script_search import search_by_trials
+from engine.result import GpuFacts, Source, Trial
+from engine.script.factory import Factory
+from engine.script.request import ScriptRequest
+from engine.tests.scripts import EXAMPLE
 
 GIB, MIB = 1024**3, 1024**2
 LIMIT_BYTES = 22 * GIB
@@ -166,3 +170,14 @@ def test_without_memory_figures_the_prediction_is_what_is_expected() -> None:
     failed = Trial(20, fits=False, source=Source.MEASURED, peak_reserved_bytes=21 * GIB)
     assert expect([]) == expect([failed]) == 22
     assert expect([Trial(4, fits=True, source=Source.MEASURED)]) == 22
+
+
+def test_the_search_of_a_script_tries_its_batch_and_both_sides_of_the_corrected_limit() -> None:
+    def reserved(size: int) -> int:
+        return (2000 + 70 * size) * MIB
+
+    request = ScriptRequest(Factory.of(EXAMPLE), current_batch_size=64)
+    gpu = GpuFacts("simulated", total_bytes=LIMIT_BYTES + GIB, usable_bytes=LIMIT_BYTES)
+    predict = predictor(reserved, lambda needed: int(0.9 * needed))
+    outcome = search_by_trials(request, gpu, lambda size: measure(reserved, size), predict)
+    assert [trial.batch_size for trial in outcome.trials] == [64, 293, 294]
