@@ -327,6 +327,7 @@ def _add_jobs() -> None:
         analysis_id=F("pk"),
         query_id=Value(None, IntegerField()),
         notification_id=Value(None, IntegerField()),
+        checked_node_id=Value(None, IntegerField()),
     )
 
 

@@ -400,7 +400,7 @@ def own_check() -> SelfCheck | None:
     return check if check.identity == Identity.here() else None
 
 
-_OF_THE_LAB: ContextVar[tuple[SelfCheck, ...]] = ContextVar("self-checks of the lab", default=())
+_OF_THE_LAB: ContextVar[tuple[SelfCheck, ...]] = ContextVar("lab self-checks", default=())
 
 
 @contextmanager

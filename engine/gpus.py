@@ -66,7 +66,7 @@ class Gpu:
         sources: Source and date of each field, to check it; one that starts with ``assumed`` says
             what the value was derived from.
         checked: What a self-check measured beside ``total_bytes`` and ``context_bytes``, which
-            then are measured too; ``None`` of the catalogue's.
+            then are measured too; ``None`` for catalogue values.
     """
 
     name: str

@@ -22,8 +22,8 @@ from benchmarks.results.files import read
 from engine.prediction.past_errors import FILE as PAST_ERRORS
 
 BLOCKS: dict[str, Callable[[Read], str]] = {
-    "h100": h100_tables.h100,
     "accuracy": accuracy_tables.accuracy,
+    "h100": h100_tables.h100,
     "published": accuracy_tables.published,
     "ways": accuracy_tables.by_way,
     "others": accuracy_tables.others,

@@ -110,8 +110,8 @@ _PAGES, _SCALE, _SPEED, _CLIENTS = (
 )
 
 COMMANDS = {
-    "h100": "benchmarks.h100",
     "accuracy": "benchmarks.accuracy",
+    "h100": "benchmarks.h100",
     "cpu": "engine validate prediction bert resnet --gpu local --memory-limit 2GiB",
     "cpu-gpt2": "engine validate prediction gpt2 --gpu local --memory-limit 5GiB",
     "search": "benchmarks.search",

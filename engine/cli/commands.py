@@ -97,8 +97,8 @@ def _checked_gpu() -> str:
     check = own_check()
     if check is None or not check.gpu_name:
         wanted = (
-            f"{LOCAL} is measured, not predicted, until `memorymark selfcheck` has measured a GPU "
-            f"of the catalogue here; choose one of {', '.join(GPUS)}"
+            f"{LOCAL} is measured, not predicted, until `memorymark selfcheck` has measured a "
+            f"catalogue GPU here; choose one of {', '.join(GPUS)}"
         )
         raise InvalidInput({"gpu": wanted})
     return check.gpu_name

@@ -39,7 +39,7 @@ FlexAttention tuned (https://github.com/pytorch/torchtitan/pull/887)."""
 COMPUTED = (
     "FlexAttention is compiled for a GPU, so what it allocates is computed from PyTorch 2.13's "
     "source; the range of memory covers a quarter more of it. Its speed is assumed to be 65% of "
-    "FlashAttention's: PyTorch's own figures are 85% to 90%, one report comes to 45%."
+    "FlashAttention's: PyTorch itself reports 85% to 90%, one user's speeds come to 45%."
 )
 """What an answer says where it decides."""
 
