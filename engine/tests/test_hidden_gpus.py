@@ -1,0 +1,63 @@
+"""Predicting hides the GPUs from CUDA, and forks trace only where autograd lets them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from engine.prediction.side_by_side import processes_here
+from engine.tracing import hidden_gpus
+from engine.tracing.hidden_gpus import backward_runs, forks_can_trace, hide_gpus
+from engine.tracing.kept_values import KeptValues
+
+
+def test_cuda_counts_no_gpu_and_processes_started_later_see_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str | None] = []
+
+    def count() -> int:
+        seen.append(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return 0
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", count, raising=False)
+    hide_gpus()
+    assert seen == [""]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1,2"
+
+
+def test_a_process_that_uses_its_gpu_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def count() -> int:
+        raise AssertionError("it was counted")
+
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", count, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    hide_gpus()
+
+
+def test_a_backward_pass_that_pytorch_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("Unable to handle autograd's threading in combination with fork")
+
+    assert backward_runs()
+    monkeypatch.setattr(torch.Tensor, "backward", refuse)
+    assert not backward_runs()
+    assert not forks_can_trace()
+
+
+def test_where_forks_cannot_trace_there_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hidden_gpus, "forks_can_trace", lambda: False)
+    assert processes_here() == 1
+
+
+def test_fake_tensors_do_not_pretend_that_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    name = "_ensureCUDADeviceGuardSet"
+    monkeypatch.setattr(torch._C, name, lambda: called.append(name), raising=False)
+    with KeptValues():
+        torch.zeros(2, requires_grad=True).sum().backward()
+    assert called == []
+    assert forks_can_trace()
