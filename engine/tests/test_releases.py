@@ -32,14 +32,14 @@ def test_others_run(number: str) -> None:
 
 
 def test_a_newer_release_is_named_in_the_answer() -> None:
-    (said,) = software.caveat("", {"torch": "2.15.0", "transformers": "5.23.0"})
-    assert said.startswith("torch 2.15.0 is newer than 2.14")
-    assert software.caveat("", {"torch": "2.14.1"}) == []
+    (said,) = software.caveat("", {"torch": "2.16.0", "transformers": "5.23.0"})
+    assert said.startswith("torch 2.16.0 is newer than 2.15")
+    assert software.caveat("", {"torch": "2.15.1"}) == []
 
 
 def test_an_error_in_a_newer_release_is_one_line() -> None:
-    newer = {"torch": "2.15.0", "transformers": "5.1.0"}
-    with pytest.raises(EngineError, match=r"'torch<2\.15'") as failed, naming_untested(newer):
+    newer = {"torch": "2.16.0", "transformers": "5.1.0"}
+    with pytest.raises(EngineError, match=r"'torch<2\.16'") as failed, naming_untested(newer):
         raise AttributeError("module 'torch' has no attribute '_C'\nand more")
     assert "and more" not in str(failed.value)
 
@@ -64,4 +64,4 @@ def test_the_version_tells_the_build(capsys: pytest.CaptureFixture[str]) -> None
     assert ended.value.code == 0
     said = capsys.readouterr().out
     assert said.startswith(f"memorymark {__version__}\nPython 3.")
-    assert "tested with torch 2.6 to 2.14, transformers 4.44 to 5.23" in said
+    assert "tested with torch 2.6 to 2.15, transformers 4.44 to 5.23" in said
