@@ -3,9 +3,9 @@
 cuDNN's kernels for tensor cores read and write images with the channels last. Where PyTorch's have
 them second, cuDNN copies: input, output and weight, in their number format, into a workspace that
 PyTorch gets from its caching allocator (``run_conv_plan`` in aten/src/ATen/native/cudnn/
-Conv_v8.cpp) and returns at the end of the kernel. On an H100 the kernels of ResNet-50's step
-(2026-11-26, cuDNN 9.19, fp32 with TF32 and bf16) are one for one those of the rules below: 157
-copies to and 65 from the channels-last layout in fp32.
+Conv_v8.cpp) and returns at the end of the kernel. In a profile of ResNet-50's step in fp32 on an
+H100 (2026-11-26, cuDNN 9.19) the rules below have all 65 copies from the channels-last layout, and
+all but one of the 157 to it.
 
 Not covered: cuDNN has no rule that is public, takes a smaller workspace where memory is short, and
 searches for itself if ``torch.backends.cudnn.benchmark`` is on.
