@@ -25,7 +25,7 @@ from .column_sums import ColumnSum
 from .excerpts import Excerpt, Moment, frees_in_order
 from .module_names import ModuleNames
 from .operations import cost, operator_name, tensors_in
-from .trace import Category, Trace
+from .trace import RECOMPUTATION, Category, Trace
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
 _CAST = torch.ops.aten._to_copy.default
@@ -245,7 +245,9 @@ class MemoryRecorder(TorchDispatchMode):
         if self._temporaries is not None:
             for temporary in self._temporaries(phase, func, args):
                 self._take(temporary, module, operator)
-        operation = cost(phase, func, args, kwargs, output)
+        # Autograd's own operations build no graph; those that checkpointing runs again do
+        again = torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
+        operation = cost(RECOMPUTATION if again else phase, func, args, kwargs, output)
         if operation is not None:
             self.trace.operations.append(operation)
         return output

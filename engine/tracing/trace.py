@@ -60,6 +60,8 @@ COPY = "link.copy"
 """The name of a copy between the GPU and the host, beside its kernels."""
 WAITING_COPY = "link.waiting_copy"
 """The name of one that the kernels wait for."""
+RECOMPUTATION = "recomputation"
+"""The phase of what a backward pass runs of the forward pass once more, for checkpointing."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,8 @@ class Operation:
         dtype: Number format of its first tensor (``float32``, ``bfloat16``, …).
         flops: Floating-point operations of matrix products and convolutions; zero for others.
         bytes_moved: Bytes of the tensors read and written, each once.
-        phase: What the step was doing: ``inputs``, ``forward``, ``backward``, ``optimizer`` or
-            ``idle``.
+        phase: What the step was doing: ``inputs``, ``forward``, ``backward``, ``recomputation`` in
+            between, ``optimizer`` or ``idle``.
         shape: What the efficiency of its kernel depends on. Of a matrix product: how many, rows,
             columns and the length of the sums. Of a convolution, forward or backward: positions
             that the kernel visits in all images, the weight's first two dimensions, its taps and
