@@ -75,18 +75,22 @@ def read_trials(text: str) -> list[Measured]:
 
 
 def _trial(row: Mapping[str, str]) -> Measured:
-    words = row["settings"].split()
-    settings = zip(words[::2], words[1::2], strict=True)
-    fields = {flag.removeprefix("--").replace("-", "_"): _value(word) for flag, word in settings}
     return Measured(
         name=f"{row['model']} {row['settings']}".strip(),
-        fields={"model": row["model"]} | fields,
+        fields={"model": row["model"]} | read_settings(row["settings"]),
         batch_size=int(row["batch_size"]),
         bytes={counted: int(row[counted]) for counted in MEMORY if row[counted]},
     )
 
 
-def _value(word: str) -> object:
+def read_settings(text: str) -> dict[str, Any]:
+    """The fields of a workload that the flags of ``memorymark measure`` set."""
+    words = text.split()
+    settings = zip(words[::2], words[1::2], strict=True)
+    return {flag.removeprefix("--").replace("-", "_"): _value(word) for flag, word in settings}
+
+
+def _value(word: str) -> Any:
     return {"true": True, "false": False}.get(word, int(word) if word.isdecimal() else word)
 
 
@@ -112,8 +116,7 @@ def predict(trials: Sequence[Measured]) -> list[Compared]:
         EngineError: If the environment of the measurements cannot be made.
         CalledProcessError: If predicting ends early; it has said why.
     """
-    here = all(metadata.version(package) == number for package, number in SOFTWARE.items())
-    python = Path(sys.executable) if here else environment_with(SOFTWARE, _say).python
+    python = python_of_measurements()
     asked = json.dumps([asdict(trial) for trial in trials])
     answer = _run(python, "benchmarks.h100_tracing", given=asked)
     _run(python, "benchmarks.gpu", "predict", os.fspath(RUN))
@@ -121,6 +124,16 @@ def predict(trials: Sequence[Measured]) -> list[Compared]:
         Compared(trial.name, trial.batch_size, trial.bytes, **found)
         for trial, found in zip(trials, json.loads(answer), strict=True)
     ]
+
+
+def python_of_measurements() -> Path:
+    """A Python with the packages of the measurements, as far as traces depend on them.
+
+    Raises:
+        EngineError: If its environment cannot be made.
+    """
+    here = all(metadata.version(package) == number for package, number in SOFTWARE.items())
+    return Path(sys.executable) if here else environment_with(SOFTWARE, _say).python
 
 
 def _run(python: Path, *command: str, given: str = "") -> str:

@@ -310,7 +310,6 @@ def on_checked(gpu: Gpu, check: SelfCheck) -> Gpu:
         where=where,
         cudnn_bytes=check.cudnn_bytes,
         cublas_workspace_bytes=check.cublas_workspace_bytes,
-        launch_seconds=check.step_launch_seconds,
     )
     return replace(
         gpu,
@@ -318,6 +317,7 @@ def on_checked(gpu: Gpu, check: SelfCheck) -> Gpu:
         context_bytes=gpu.context_bytes if context is None else context,
         sources=gpu.sources | dict.fromkeys(measured, where),
         checked=found,
+        launch_seconds=check.step_launch_seconds,
     )
 
 
@@ -425,9 +425,17 @@ def in_use() -> dict[str, SelfCheck]:
     return {one.gpu_name: one for one in known if one.gpu_name and one.identity.torch == torch}
 
 
-def known_gpus() -> dict[str, Gpu]:
-    """The catalogue, with what self-checks measured in place of its values."""
+def known_gpus(launch_microseconds: float | None = None) -> dict[str, Gpu]:
+    """The catalogue, with what self-checks measured in place of its values.
+
+    Args:
+        launch_microseconds: What the hosts take for a launch, by who asks.
+    """
     checks = in_use()
-    return {
+    found = {
         name: on_checked(gpu, checks[name]) if name in checks else gpu for name, gpu in GPUS.items()
     }
+    if launch_microseconds is None:
+        return found
+    seconds = launch_microseconds / 1e6
+    return {name: replace(gpu, launch_seconds=seconds) for name, gpu in found.items()}

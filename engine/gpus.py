@@ -32,13 +32,11 @@ class SelfChecked:
         where: The machine and the day, for people to read.
         cudnn_bytes: Of cuDNN with its kernels, beside the context.
         cublas_workspace_bytes: Of one thread's cuBLAS, within the caching allocator.
-        launch_seconds: What the host takes to launch one operation of a training step.
     """
 
     where: str
     cudnn_bytes: int | None = None
     cublas_workspace_bytes: int | None = None
-    launch_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,8 @@ class Gpu:
             what the value was derived from.
         checked: What a self-check measured beside ``total_bytes`` and ``context_bytes``, which
             then are measured too; ``None`` for catalogue values.
+        launch_seconds: What the GPU's host takes to launch an operation of a training step on
+            average, by a self-check or as given; ``None`` where it is not known.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Gpu:
     bf16_flops: float | None = None
     spot_price_per_hour_usd: float | None = None
     checked: SelfChecked | None = None
+    launch_seconds: float | None = None
 
     @property
     def usable_bytes(self) -> int:
@@ -119,7 +120,7 @@ def read_catalogue(text: str) -> dict[str, Gpu]:
 
 
 def _check_keys(name: str, table: Mapping[str, Any]) -> None:
-    known = {field.name for field in fields(Gpu)} - {"name", "checked"}
+    known = {field.name for field in fields(Gpu)} - {"name", "checked", "launch_seconds"}
     needed = {field.name for field in fields(Gpu) if field.default is MISSING} - {"name"}
     if unknown := table.keys() - known:
         raise ValueError(f"GPU {name}: unknown {', '.join(sorted(unknown))}")

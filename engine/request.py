@@ -52,6 +52,19 @@ class Request(ABC):
             empty="none yet",
         ),
     ] = 16
+    launch_microseconds: Annotated[
+        float | None,
+        Interval(ge=1, le=1000),
+        Described(
+            "Launch time",
+            "What one core of the machine takes to launch an operation of a training step, which "
+            "decides the speed of small batches: memorymark selfcheck measures it.",
+            Group.GPU,
+            unit="µs",
+            empty="as measured, else 15 to 60",
+            metavar="MICROSECONDS",
+        ),
+    ] = None
     batch_multiple: Annotated[
         int,
         Interval(ge=1, le=1024),

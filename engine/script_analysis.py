@@ -129,7 +129,7 @@ def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
             one, on none at all.
     """
     refuse_while_loading()
-    here = gpu_today(request.gpu, request.assumptions)
+    here = gpu_today(request)
     request = told_by_loaders(request, emit)
 
     @cache
@@ -160,7 +160,7 @@ def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
     def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
         return _prediction(request, gpu, traces(gpu), batch_size, careful=careful)
 
-    every = list(known_gpus().values())
+    every = list(known_gpus(request.launch_microseconds).values())
     runs_on = (gpu for gpu in every if not isinstance(traced(gpu.compute_capability), EngineError))
     seen = traces(here or next(runs_on, every[0]))
     request = _of_sizes_taken(request, seen)
@@ -251,11 +251,12 @@ def _prediction(
     trial = with_peak_interval(trial, *peak_interval(trace))
     if not trial.fits:  # a step that cannot run takes no time
         return trial
-    seconds = _step_time(request, gpu, trace).seconds
+    step = _step_time(request, gpu, trace)
     accumulated = request.accumulation_at(batch_size)
     if not isinstance(request.script, Factory):
         accumulated = max(accumulated, trace.micro_batches)
-    return timed(trial, seconds, batch_size * accumulated, time_range(trace.operations, gpu))
+    span = time_range(trace.operations, gpu, step)
+    return timed(trial, step.seconds, batch_size * accumulated, span)
 
 
 def _step_time(request: ScriptRequest, gpu: Gpu, trace: Trace) -> StepTime:

@@ -306,7 +306,9 @@ def _ranges(
     before, memory, times = residuals
     gpu_memory = [one for one in before if one.counted in MEMORY]
     known_times = [one for one in before if one.counted is Counted.STEP_SECONDS]
-    published = step_time_range(Family.OTHER, _gpu(results) in speed_model().gpus)
+    published = step_time_range(
+        Family.OTHER, _gpu(results) in speed_model().gpus, launch_limited=False
+    )
     rows = []
     for when, more in (("before", []), ("after", memory)):
         found = range_of([*gpu_memory, *more], LEAST_MEMORY_SHARE, ASSUMED_MEMORY)

@@ -15,7 +15,7 @@ from engine.hub import resolve
 from engine.measurement.device import limited_device
 from engine.measurement.protocol import DeviceFacts
 from engine.prediction.probe import predict_live_memory, predict_memory, timed
-from engine.prediction.step_time import predict_step_seconds, step_work, time_range
+from engine.prediction.step_time import step_work, time_range
 from engine.prediction.tracer import TraceAt
 from engine.prediction.traces import trace_workload
 from engine.result import Trial
@@ -60,9 +60,9 @@ def predictor(workload: Workload, facts: DeviceFacts) -> Callable[[int | None, i
         if gpu is None or not trial.fits:
             return trial
         accumulated = workload.gradient_accumulation
-        seconds = predict_step_seconds(step.operations, gpu, workload.precision, accumulated)
-        span = time_range(step.operations, gpu)
-        return timed(trial, seconds, batch_size * accumulated, span)
+        time = step_work(step.operations, gpu, workload.precision, accumulated).timed()
+        span = time_range(step.operations, gpu, time)
+        return timed(trial, time.seconds, batch_size * accumulated, span)
 
     return predict
 

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from benchmarks.step_time import predictions
 from benchmarks.step_time.fitting import Table, fit
+from benchmarks.step_time.own import own_rows, trace_missing_own
 from benchmarks.step_time.report import figures, ranges_of, tables, unseen_error
 from benchmarks.step_time.rows import CHECKED, FITTED, read_rows
 from benchmarks.step_time.work import is_traced, trace_missing
@@ -45,9 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fit(traced_only: bool) -> None:
     torch.set_num_threads(1)
-    rows, checks = read_rows(FITTED), read_rows(CHECKED)
+    published, own, checks = read_rows(FITTED), own_rows(), read_rows(CHECKED)
     if not traced_only:
-        trace_missing([*rows, *checks])
+        trace_missing([*published, *checks])
+        trace_missing_own(own)
+    rows = [*published, *own]
     rows, checks = list(filter(is_traced, rows)), list(filter(is_traced, checks))
     table = Table(rows)
     sys.stderr.write(f"Fitting {len(rows):,} rows ...\n")

@@ -15,15 +15,34 @@ from typing import Any, cast
 
 import torch
 
-from benchmarks.step_time.rows import Row, gpus
+from benchmarks.step_time.rows import OWN, Row, gpus
 from benchmarks.step_time.work import operations_of
 from engine.prediction.kernels import COMPUTING, DEPTHWISE, Format, Kernel, Kind, kernel_of
-from engine.prediction.speed_model import GENERATIONS, Generation, SpeedModel
+from engine.prediction.launches import OF_BERT, Launch, launch_of
+from engine.prediction.speed_model import GENERATIONS, Generation, Rates, SpeedModel
+from engine.prediction.step_time import PHASES
 
 _NOISE = 0.08
 """The residual, as a natural logarithm, from which on rows count less than by their square."""
 _LEAST_LOSS_CHANGE = 1e-7
 _MOST_ITERATIONS = 300
+
+_LAUNCHES = {
+    Launch.MODULE: 2.0,
+    Launch.FUNCTION: 1.0,
+    Launch.CAST: 0.7,
+    Launch.BACKWARD: 0.7,
+    Launch.BACKWARD_CAST: 0.7,
+    Launch.OPTIMIZER: 0.4,
+}
+"""Assumed to begin with: Python around modules takes about as long as what it runs, and neither
+autograd's engine nor the update of a parameter runs any."""
+
+PARTS = max(PHASES.values()) + 1
+
+Hosts = Mapping[str, Any]
+"""What the hosts of measurements take for a launch, in seconds, by source; any other takes what the
+engine assumes."""
 
 _PRODUCT_KINDS = (Kind.PRODUCT, Kind.BATCHED_PRODUCT)
 _CONVOLUTION_KINDS = tuple(
@@ -76,8 +95,14 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
     found = {
         "kernel_seconds": Constant(3e-6, 0.3),
         "overlap": Constant(0.15, 0.7),
+        "product.overlap": Constant(0.05, 0.7),
         # Sweeps of Hugging Face's Trainer: 17 to 24 µs (huggingface/transformers#14608).
         "host_seconds": Constant(20e-6, 0.05),
+        **{_host(source): Constant(40e-6, 0.5) for source in OWN},
+        # Assumed: a single copy from pageable memory reaches half of PCIe 4.0 at best.
+        "copy_bytes_per_second": Constant(10e9, 0.3),
+        "step_launches": Constant(100, 1.0),
+        "unaligned": Constant(0.4, 0.5),
         "relaid.tensor": Constant(1.0, 0.7),
         "relaid.depthwise": Constant(0.5, 0.7),
         "product.half_inner": Constant(64, 0.7),
@@ -86,6 +111,8 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
         "convolution.half_columns": Constant(16, 0.7),
         "convolution.half_tiles": Constant(0.3, 0.5),
         "depthwise.half_columns": Constant(16, 0.7),
+        "attention.half_inner": Constant(256, 1.0),
+        "attention.fp32": Constant(1.0, 0.5),
         "product.fp32": Constant(1.1, 0.3),
         # The same units, so the same share; A100: 116 of 156 TFLOP/s in TF32, 230 of 312 in half
         # precision (https://github.com/mli/transformers-benchmarks, read 2026-11-22).
@@ -95,8 +122,11 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
         "convolution.fp32": Constant(1.5, 0.2),
         "convolution.tf32": Constant(1.0, 0.3),
     }
+    for launch, start in _LAUNCHES.items():
+        found[f"launch.{launch.name}"] = Constant(start, 0.5)
     for kind in Kind:
-        found[f"{kind.name}.bandwidth"] = Constant(0.75, 0.5)
+        found[f"{kind.name}.bandwidth"] = Constant(0.85, 0.25)
+        found[f"{kind.name}.asking"] = Constant(50e9, 1.0)
     for kind in (kind for kind in COMPUTING if kind is not Kind.PRODUCT):
         start = 0.3 if kind in DEPTHWISE else 0.6
         found[f"{kind.name}.compute"] = Constant(start, 0.5)
@@ -105,40 +135,14 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
         found[f"{name}.joules.fp32"] = Constant(single, 0.05)
         found[f"{name}.joules.half"] = Constant(half, 0.1)
         found[f"{name}.tensor"] = Constant(1.0, 0.05)
-        for rate in ("fp32", "bandwidth"):
-            found[f"{name}.{rate}"] = Constant(1.0, 0.15)
+        found[f"{name}.fp32"] = Constant(1.0, 0.15)
+        found[f"{name}.bandwidth"] = Constant(1.0, 0.07)
     return found | {f"gpu.{name}": Constant(1.0, 0.1) for name in gpu_names}
 
 
-FIVE = {
-    "compute": Constant(0.6, 1.0),
-    "bandwidth": Constant(0.75, 1.0),
-    "kernel_seconds": Constant(5e-6, 0.5),
-    "host_seconds": Constant(25e-6, 0.2),
-}
-"""What the engine had before, without the copy's rate: one share of each peak for all kernels."""
-
-
-def five_constants(
-    values: Callable[[str], Any], gpu_names: Iterable[str], stack: Any
-) -> SpeedModel:
-    """As :func:`model_of`, with the same shares for every kind of kernel and every GPU."""
-    none = 0.0 * values("compute")
-    one = Generation([1e-30] * len(Format), [1.0] * len(Format), 1.0)
-    return SpeedModel(
-        kernel_seconds=values("kernel_seconds"),
-        overlap=none,
-        host_seconds=values("host_seconds"),
-        copy_bytes_per_second=10e9,
-        bandwidth=stack([values("bandwidth")] * len(Kind)),
-        compute=stack([values("compute")] * len(Kind) * len(Format)),
-        half_inner=stack([none] * len(Kind)),
-        half_columns=stack([none] * len(Kind)),
-        half_tiles=stack([none] * len(Kind)),
-        relaid=stack([none] * len(Kind) * len(Format)),
-        generations=dict.fromkeys(GENERATIONS.values(), one),
-        gpus={},
-    )
+def one_of(values: Callable[[str], Any]) -> Any:
+    """The number one, as a number or a tensor like the values."""
+    return 1.0 + 0.0 * values("kernel_seconds")
 
 
 def model_of(values: Callable[[str], Any], gpu_names: Iterable[str], stack: Any) -> SpeedModel:
@@ -149,17 +153,22 @@ def model_of(values: Callable[[str], Any], gpu_names: Iterable[str], stack: Any)
         gpu_names: Of the GPUs with rows.
         stack: Makes a table of a list of values.
     """
+    mean = _mean_launch(values)
     return SpeedModel(
         kernel_seconds=values("kernel_seconds"),
-        overlap=values("overlap"),
+        overlap=stack([_overlap(values, kind) for kind in Kind]),
         host_seconds=values("host_seconds"),
-        copy_bytes_per_second=10e9,
+        copy_bytes_per_second=values("copy_bytes_per_second"),
+        launches=stack([values(f"launch.{launch.name}") / mean for launch in Launch]),
+        step_launches=values("step_launches") / mean,
         bandwidth=stack([values(f"{kind.name}.bandwidth") for kind in Kind]),
+        asking=stack([values(f"{kind.name}.asking") for kind in Kind]),
         compute=stack([_compute(values, kind, unit) for kind in Kind for unit in Format]),
         half_inner=stack([_shape(values, kind, "half_inner") for kind in Kind]),
         half_columns=stack([_shape(values, kind, "half_columns") for kind in Kind]),
         half_tiles=stack([_shape(values, kind, "half_tiles") for kind in Kind]),
         relaid=stack([_relaid(values, kind, unit) for kind in Kind for unit in Format]),
+        unaligned=stack([_unaligned(values, unit) for unit in Format]),
         generations={
             name: Generation(
                 joules_per_flop=[
@@ -177,15 +186,25 @@ def model_of(values: Callable[[str], Any], gpu_names: Iterable[str], stack: Any)
     )
 
 
+def _mean_launch(values: Callable[[str], Any]) -> Any:
+    """What one operation of BERT's step takes on average, in the units of the constants."""
+    total = values("step_launches")
+    for launch, times in OF_BERT.items():
+        total = total + times * values(f"launch.{launch.name}")
+    return total / sum(OF_BERT.values())
+
+
 def _compute(values: Callable[[str], Any], kind: Kind, unit: Format) -> Any:
     """The share of kind and format: that of half precision, times what the format changes.
 
     The sustained rate is that of products, so theirs is 1.
     """
-    one = 1.0 + 0.0 * values("overlap")
+    one = one_of(values)
     if kind not in COMPUTING:
         return one
     share = one if kind is Kind.PRODUCT else values(f"{kind.name}.compute")
+    if kind is Kind.ATTENTION and unit is not Format.HALF:
+        return share * values("attention.fp32")
     if unit is Format.HALF or kind not in (*_PRODUCT_KINDS, *_CONVOLUTION_KINDS):
         return share
     family = "product" if kind in _PRODUCT_KINDS else "convolution"
@@ -197,6 +216,8 @@ def _shape(values: Callable[[str], Any], kind: Kind, name: str) -> Any:
         return values(f"convolution.{name}")
     if kind in DEPTHWISE and name == "half_columns":
         return values("depthwise.half_columns")
+    if kind is Kind.ATTENTION and name == "half_inner":
+        return values("attention.half_inner")
     if kind in _PRODUCT_KINDS and name != "half_columns":
         return values(f"product.{name}")
     return 0.0 * values("overlap")
@@ -210,8 +231,17 @@ def _relaid(values: Callable[[str], Any], kind: Kind, unit: Format) -> Any:
     return values("relaid.tensor")
 
 
-Build = Callable[[Callable[[str], Any], Iterable[str], Any], SpeedModel]
-"""Makes a model of named values, as :func:`model_of` does."""
+def _overlap(values: Callable[[str], Any], kind: Kind) -> Any:
+    """A share, whatever the value."""
+    value = values("product.overlap" if kind in _PRODUCT_KINDS else "overlap")
+    return value / (1 + value)
+
+
+def _unaligned(values: Callable[[str], Any], unit: Format) -> Any:
+    """Numbers of TF32 are twice as long as those of half precision, so half as far off."""
+    if unit is Format.FP32:
+        return one_of(values)
+    return values("unaligned") * (2 if unit is Format.TF32 else 1)
 
 
 class Table:
@@ -226,82 +256,122 @@ class Table:
         self.gpus = sorted({row.gpu for row in rows})
         of_rows = [_kernels(row) for row in rows]
         owners = [index for index, kernels in enumerate(of_rows) for _ in kernels]
-        kernels = [kernel for kernels in of_rows for kernel in kernels]
+        found = [one for kernels in of_rows for one in kernels]
         self._row = torch.tensor(owners)
-        self._times = _column([times for _, times, _ in kernels])
-        self._launches = _column([launches for _, _, launches in kernels])
-        given = [kernel for kernel, _, _ in kernels]
+        self._part = torch.tensor([one.part for one in found])
+        self._launch = torch.tensor([one.launch for one in found])
+        self._times = _column([one.times for one in found])
+        self._launches = _column([one.launches for one in found])
+        given = [one.kernel for one in found]
+        columns = ("flops", "bytes_moved", "inner", "columns", "tiles", "relaid", "unaligned")
         self._kernels = Kernel(
-            **cast(
-                Any,
-                {
-                    "kind": torch.tensor([kernel.kind for kernel in given]),
-                    "format": torch.tensor([kernel.format for kernel in given]),
-                    **{
-                        name: _column([getattr(kernel, name) for kernel in given])
-                        for name in (
-                            "flops",
-                            "bytes_moved",
-                            "inner",
-                            "columns",
-                            "tiles",
-                            "relaid",
-                        )
-                    },
-                },
-            )
+            kind=cast(Any, torch.tensor([kernel.kind for kernel in given])),
+            format=cast(Any, torch.tensor([kernel.format for kernel in given])),
+            **{
+                name: cast(Any, _column([getattr(kernel, name) for kernel in given]))
+                for name in columns
+            },
         )
         self._gpu = torch.tensor([self.gpus.index(row.gpu) for row in rows])
-        self._host = self._sum(self._launches)
+        self._copied = _column([_copied_bytes(row) for row in rows])
+        self._sources = [row.source for row in rows]
+        self._only_kernels = torch.tensor([bool(row.kind) for row in rows])
 
-    def seconds(self, model: SpeedModel) -> torch.Tensor:
+    def seconds(self, model: SpeedModel, hosts: Hosts) -> torch.Tensor:
         """The predicted time of every row's step."""
         rates = [model.rates(gpus()[name]) for name in self.gpus]
+        gpu = self._gpu[self._row]
         flops = torch.stack(
             [torch.stack(list(map(_tensor, one.flops_per_second))) for one in rates]
         )
-        moved = torch.stack([_tensor(one.bytes_per_second) for one in rates])
-        parts = torch.tensor([float(one.multiprocessors) for one in rates], dtype=torch.float64)
-        gpu = self._gpu[self._row]
-        computing = model.computing_seconds(
-            self._kernels,
-            cast(Any, flops[gpu, cast(Any, self._kernels.format)]),
-            cast(Any, parts[gpu]),
+        here = Rates(
+            flops_per_second=cast(Any, flops[gpu, cast(Any, self._kernels.format)]),
+            bytes_per_second=cast(
+                Any, torch.stack([_tensor(one.bytes_per_second) for one in rates])[gpu]
+            ),
+            multiprocessors=cast(Any, _column([one.multiprocessors for one in rates])[gpu]),
+            speed=1.0,
         )
-        moving = model.moving_seconds(self._kernels, cast(Any, moved[gpu]))
-        both = torch.maximum(*_two(moving, computing)) + model.overlap * torch.minimum(
+        computing = model.computing_seconds(
+            self._kernels, cast(Any, here.flops_per_second), here.multiprocessors
+        )
+        moving = model.moving_seconds(self._kernels, here)
+        overlap = _tensor(model.overlap)[cast(Any, self._kernels.kind)]
+        both = torch.maximum(*_two(moving, computing)) + overlap * torch.minimum(
             *_two(moving, computing)
         )
         on_gpu = self._sum(self._launches * model.kernel_seconds + self._times * both)
-        return torch.maximum(on_gpu, self._host * model.host_seconds)
+        weights = _tensor(model.launches)
+        on_host = self._sum(self._launches * weights[self._launch])
+        on_host[:, -1] += model.step_launches
+        launching = [_tensor(hosts.get(one, model.host_seconds)) for one in self._sources]
+        on_host = on_host * torch.stack(launching)[:, None]
+        queued = self._copied / model.copy_bytes_per_second + _queue(on_host, on_gpu)
+        return torch.where(self._only_kernels, on_gpu.sum(1), queued)
 
     def _sum(self, column: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(len(self.rows), dtype=torch.float64).index_add(0, self._row, column)
+        cells = torch.zeros(len(self.rows) * PARTS, dtype=torch.float64)
+        place = self._row * PARTS + self._part
+        return cells.index_add(0, place, column).reshape(-1, PARTS)
+
+
+def _queue(on_host: torch.Tensor, on_gpu: torch.Tensor) -> torch.Tensor:
+    """:func:`engine.prediction.step_time.queue_seconds` of rows, by phase."""
+    host = gpu = torch.zeros(len(on_host), dtype=torch.float64)
+    for launching, computing in zip(on_host.unbind(1), on_gpu.unbind(1), strict=True):
+        gpu = torch.maximum(torch.maximum(gpu, host) + computing, host + launching)
+        host = host + launching
+    return gpu
 
 
 def _two(one: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return one, other
 
 
-def _kernels(row: Row) -> list[tuple[Kernel, float, float]]:
-    """The kernels of a row: each with how often it runs, and how many it stands for."""
-    computing: Counter[Kernel] = Counter()
-    moved: Counter[tuple[int, int]] = Counter()
-    launches: Counter[tuple[int, int]] = Counter()
+def _copied_bytes(row: Row) -> float:
+    """What a step copies to the GPU: our own do; published ones have their data there."""
+    moved = [times * one.bytes_moved for one, times in operations_of(row) if one.phase == "inputs"]
+    return sum(moved) / 2
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """A kernel of a row, or all that only move bytes of a kind.
+
+    Attributes:
+        part: Of the step, as an index.
+        times: How often it runs.
+        launches: How many kernels it stands for.
+    """
+
+    kernel: Kernel
+    launch: Launch
+    part: int
+    times: float
+    launches: float
+
+
+def _kernels(row: Row) -> list[_Kernels]:
+    computing: Counter[tuple[Kernel, Launch, int]] = Counter()
+    moved: Counter[tuple[int, int, Launch, int]] = Counter()
+    launches: Counter[tuple[int, int, Launch, int]] = Counter()
     tf32 = gpus()[row.gpu].tf32_flops is not None
     for operation, times in operations_of(row):
         kernel = kernel_of(operation, tf32=tf32, tf32_products=row.precision == "tf32")
-        if kernel is None:
+        if kernel is None or operation.phase not in PHASES:
             continue
+        launch, part = launch_of(operation), PHASES[operation.phase]
         if kernel.flops:
-            computing[kernel] += times
+            computing[kernel, launch, part] += times
         else:
-            moved[kernel.kind, kernel.format] += times * int(kernel.bytes_moved)
-            launches[kernel.kind, kernel.format] += times
-    found = [(kernel, float(times), float(times)) for kernel, times in computing.items()]
-    return found + [
-        (Kernel(*kind, 0.0, total), 1.0, float(launches[kind])) for kind, total in moved.items()
-    ]
+            moved[kernel.kind, kernel.format, launch, part] += times * int(kernel.bytes_moved)
+            launches[kernel.kind, kernel.format, launch, part] += times
+    found = [_Kernels(*key, float(times), float(times)) for key, times in computing.items()]
+    for key, total in moved.items():
+        kind, unit, launch, part = key
+        all_of_it = Kernel(kind, unit, 0.0, total)
+        found.append(_Kernels(all_of_it, launch, part, 1.0, float(launches[key])))
+    return found
 
 
 def _column(values: Sequence[float]) -> torch.Tensor:
@@ -324,24 +394,38 @@ class Fitted:
     values: dict[str, float]
     model: SpeedModel
 
+    @property
+    def hosts(self) -> Hosts:
+        return hosts_of(self.values)
 
-def fit(
-    table: Table,
-    used: torch.Tensor,
-    weights: torch.Tensor,
-    wanted: Mapping[str, Constant] | None = None,
-    build: Build = model_of,
-) -> Fitted:
+    def seconds(self, table: Table, hosts: Hosts | None = None) -> torch.Tensor:
+        """The predicted time of every row's step.
+
+        Args:
+            table: Of the rows.
+            hosts: Where rows of them were not fitted.
+        """
+        return table.seconds(as_table(self.model), hosts or self.hosts)
+
+
+def hosts_of(values: Mapping[str, Any]) -> Hosts:
+    """The hosts of our own measurements."""
+    return {source: values[_host(source)] for source in OWN}
+
+
+def _host(source: str) -> str:
+    return f"host.{source}"
+
+
+def fit(table: Table, used: torch.Tensor, weights: torch.Tensor) -> Fitted:
     """Fit the constants to some rows of a table.
 
     Args:
         table: Of all rows.
         used: Which rows count, as booleans.
         weights: Of each row.
-        wanted: What is fitted; by default :func:`constants`.
-        build: Makes the model.
     """
-    wanted = wanted or constants(table.gpus)
+    wanted = constants(table.gpus)
     order = list(wanted)
     origin = _column([math.log(one.start) for one in wanted.values()])
     spread = _column([one.spread for one in wanted.values()])
@@ -359,8 +443,8 @@ def fit(
         search.zero_grad()
         logs = origin + spread * point
         values = dict(zip(order, logs.exp().unbind(), strict=True))
-        model = build(values.__getitem__, table.gpus, torch.stack)
-        error = table.seconds(model).log() - measured
+        model = model_of(values.__getitem__, table.gpus, torch.stack)
+        error = table.seconds(model, hosts_of(values)).log() - measured
         scaled = (error[used] / _NOISE) ** 2
         total: torch.Tensor = (weights[used] * 2 * ((1 + scaled / 2).sqrt() - 1)).sum() / 2 + (
             point**2
@@ -371,13 +455,24 @@ def fit(
     search.step(loss)
     found = (origin + spread * point.detach()).exp().tolist()
     values = dict(zip(order, found, strict=True))
-    return Fitted(values, build(values.__getitem__, table.gpus, list))
+    return Fitted(values, model_of(values.__getitem__, table.gpus, list))
+
+
+_TABLES = (
+    "overlap",
+    "launches",
+    "bandwidth",
+    "asking",
+    "compute",
+    "half_inner",
+    "half_columns",
+    "half_tiles",
+    "relaid",
+    "unaligned",
+)
 
 
 def as_table(model: SpeedModel) -> SpeedModel:
     """A model of numbers whose tables can be looked up by tensors."""
-    columns = {
-        name: _column(list(getattr(model, name)))
-        for name in ("bandwidth", "compute", "half_inner", "half_columns", "half_tiles", "relaid")
-    }
+    columns = {name: _column(list(getattr(model, name))) for name in _TABLES}
     return SpeedModel(**{**vars(model), **cast(Any, columns)})

@@ -7,24 +7,22 @@ so that the tables can be printed without tracing anything.
 from __future__ import annotations
 
 import csv
+import hashlib
+import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.step_time.fitting import (
-    FIVE,
-    Table,
-    as_table,
-    fit,
-    five_constants,
-)
+from benchmarks.step_time.fitting import Table, fit
 from benchmarks.step_time.rows import DATA, Row, gpus
 from benchmarks.step_time.work import architecture, operations_of
 from engine.choices import Precision
-from engine.prediction.step_time import Family, StepTime, family_of, step_work
+from engine.prediction.speed_model import FILE as CONSTANTS
+from engine.prediction.speed_model import speed_model
+from engine.prediction.step_time import StepTime, family_of, step_work
 
 FILE = DATA / "step_time_predictions.csv"
 
@@ -42,10 +40,10 @@ class Predicted:
         predicted: By the engine, with the constants in use.
         unseen: By constants fitted without any row of its architecture.
         unseen_gpu: By constants fitted without any row of its GPU.
-        before: By the five constants that the engine had assumed.
-        five: By five constants fitted to its family, without any row of its architecture.
         filled: Share of the step in which the GPU is filled.
         launch_limited: Whether the GPU waits for its host.
+        middle, fastest, slowest: By the constants in use, on the host that is assumed where nothing
+            is known of it, and on the fastest and the slowest that are. The others know the host.
     """
 
     source: str
@@ -62,10 +60,11 @@ class Predicted:
     predicted: float
     unseen: float
     unseen_gpu: float
-    before: float
-    five: float
     filled: float
     launch_limited: bool
+    middle: float
+    fastest: float
+    slowest: float
 
 
 def weights_of(rows: Sequence[Row]) -> torch.Tensor:
@@ -79,53 +78,56 @@ def predict(rows: Sequence[Row], checks: Sequence[Row]) -> list[Predicted]:
     """Predict rows that were fitted, and rows that were not, with the constants in use.
 
     Args:
-        rows: Fitted.
+        rows: Fitted; those of kernels are left out.
         checks: Not fitted.
     """
-    table, others = Table(rows), Table(checks)
-    families = [family_of([one for one, _ in operations_of(row)]) for row in (*rows, *checks)]
-    architectures = [int(architecture(row.work_name), 16) % FOLDS for row in rows]
-    places = [table.gpus.index(row.gpu) % FOLDS for row in rows]
-    unseen = _held_out(table, architectures)
-    unseen_gpu = _held_out(table, places)
-    five, five_checks = _five(table, others, families, architectures)
-    before = five_constants(lambda name: FIVE[name].start, (), list)
-    of_rows = zip(
-        rows, families, unseen, unseen_gpu, table.seconds(as_table(before)).tolist(), five,
-        strict=False,
-    )  # fmt: skip
-    found = [_predicted(row, True, *rest) for row, *rest in of_rows]
-    old_checks = others.seconds(as_table(before)).tolist()
-    for row, family, old, refitted in zip(
-        checks, families[len(rows) :], old_checks, five_checks, strict=True
-    ):
+    table = Table(rows)
+    unseen = _held_out(table, [_fold(architecture(row)) for row in rows])
+    unseen_gpu = _held_out(table, [table.gpus.index(row.gpu) % FOLDS for row in rows])
+    found = [
+        _predicted(row, True, *seconds)
+        for row, *seconds in zip(rows, unseen, unseen_gpu, strict=True)
+        if not row.kind
+    ]
+    for row in checks:
         seconds = timed(row).seconds
-        found.append(_predicted(row, False, family, seconds, seconds, old, refitted))
+        found.append(_predicted(row, False, seconds, seconds))
     return found
 
 
-def _predicted(
-    row: Row,
-    fitted: bool,
-    family: Family,
-    unseen: float,
-    unseen_gpu: float,
-    before: float,
-    five: float,
-) -> Predicted:
-    step = timed(row)
+def _fold(name: str) -> int:
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % FOLDS
+
+
+def _predicted(row: Row, fitted: bool, unseen: float, unseen_gpu: float) -> Predicted:
+    step, assumed = timed(row), timed(row, knows_host=False)
+    family = family_of([one for one, _ in operations_of(row)])
     return Predicted(
-        row.source, row.gpu, row.trace, row.size, row.precision, row.optimizer,
+        row.source, row.gpu, row.label, row.size, row.precision, row.optimizer,
         row.channels_last, row.batch, fitted, family, row.seconds, step.seconds, unseen,
-        unseen_gpu, before, five, step.filled, step.launch_limited,
+        unseen_gpu, step.filled, step.launch_limited,
+        assumed.seconds, assumed.fastest, assumed.slowest,
     )  # fmt: skip
 
 
-def timed(row: Row) -> StepTime:
-    """The step of a row as the engine times it."""
+def hosts() -> dict[str, float]:
+    """The launch times of the hosts that were fitted, in seconds, by source."""
+    found: dict[str, float] = tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))["host"]
+    return found
+
+
+def timed(row: Row, *, knows_host: bool = True) -> StepTime:
+    """The step of a row as the engine times it.
+
+    Args:
+        row: With its work traced.
+        knows_host: Whether the launch time of the row's host is known.
+    """
     operations = [one for one, times in operations_of(row) for _ in range(times)]
     precision = Precision.TF32 if row.precision == "tf32" else Precision.FP32
-    return step_work(operations, gpus()[row.gpu], precision).timed()
+    known = hosts().get(row.source, speed_model().host_seconds) if knows_host else None
+    gpu = replace(gpus()[row.gpu], launch_seconds=known)
+    return step_work(operations, gpu, precision).timed()
 
 
 def _held_out(table: Table, folds: Sequence[int]) -> list[float]:
@@ -135,28 +137,9 @@ def _held_out(table: Table, folds: Sequence[int]) -> list[float]:
     for number in range(FOLDS):
         without = fit(table, fold != number, weights_of(table.rows))
         here = fold == number
-        seconds[here] = table.seconds(as_table(without.model))[here]
+        # Our own hosts are known, as to anyone who has checked their machine
+        seconds[here] = without.seconds(table, hosts())[here]
     return seconds.tolist()
-
-
-def _five(
-    table: Table, others: Table, families: Sequence[Family], folds: Sequence[int]
-) -> tuple[list[float], list[float]]:
-    """Times by five constants fitted to each family: of rows held out, and of other rows."""
-    weights, fold = weights_of(table.rows), torch.tensor(folds)
-    seconds = torch.zeros(len(table.rows), dtype=torch.float64)
-    checked = torch.zeros(len(others.rows), dtype=torch.float64)
-    for family in Family:
-        mine = torch.tensor([one is family for one in families[: len(table.rows)]])
-        theirs = torch.tensor([one is family for one in families[len(table.rows) :]])
-        for number in range(FOLDS):
-            used = mine & (fold != number)
-            model = fit(table, used, weights, FIVE, five_constants).model
-            here = mine & (fold == number)
-            seconds[here] = table.seconds(as_table(model))[here]
-        model = fit(table, mine, weights, FIVE, five_constants).model
-        checked[theirs] = others.seconds(as_table(model))[theirs]
-    return seconds.tolist(), checked.tolist()
 
 
 def write(rows: Sequence[Predicted], path: Path = FILE) -> None:

@@ -14,9 +14,17 @@ from rich.table import Table
 from benchmarks.errors import Errors
 from benchmarks.step_time.learning import Learned, Spread, learned, spreads
 from benchmarks.step_time.predictions import Predicted
+from benchmarks.step_time.rows import OWN
 from benchmarks.step_time.writing import Ranges
-from engine.answer.economics import FILLED_NOISE, LEAST_GAIN, UNFILLED_NOISE, Verdict, speedup
-from engine.prediction.intervals import step_time_range
+from engine.answer.economics import (
+    FILLED_NOISE,
+    LEAST_GAIN,
+    UNFILLED_NOISE,
+    Verdict,
+    speedup,
+    within,
+)
+from engine.prediction.intervals import RelativeRange, step_time_range
 from engine.prediction.past_errors import percentile
 from engine.prediction.speed_model import speed_model
 from engine.prediction.step_time import FILLED, Family
@@ -40,16 +48,12 @@ class Error:
         group: Which rows.
         rows: How many.
         median, percentile_90: Of the absolute error.
-        before: The median with the five assumed constants.
-        five: The median with five constants fitted to the family.
     """
 
     group: str
     rows: int
     median: float
     percentile_90: float
-    before: float
-    five: float
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ def figures(found: Sequence[Predicted]) -> Figures:
     fitted = [row for row in found if row.fitted]
     checks = [row for row in found if not (row.fitted or row.source in ON_SEVERAL_GPUS)]
     several = _of_several_gpus(fitted)
+    own = [row for row in fitted if row.source in OWN]
     return Figures(
         summary={
             "unseen": Errors.of(row.unseen / row.measured - 1 for row in fitted),
@@ -131,6 +136,7 @@ def figures(found: Sequence[Predicted]) -> Figures:
         errors=list(_errors(found, fitted, checks)),
         ratios=[
             _ratios("batches of one setup", [_speedup(*pair) for pair in _batch_pairs(found)]),
+            _ratios("  of them, on our H100", [_speedup(*pair) for pair in _batch_pairs(own)]),
             _ratios("GPUs, the model not fitted", _gpu_pairs(found, lambda row: row.unseen)),
             _ratios("GPUs, the GPU not fitted", _gpu_pairs(found, lambda row: row.unseen_gpu)),
         ],
@@ -143,6 +149,7 @@ def figures(found: Sequence[Predicted]) -> Figures:
                 for family in Family
             ),
             _covered("checks", checks, lambda row: row.predicted, None),
+            *_covered_by_limit(own),
         ],
         learned=learned(found),
         spreads=spreads(found),
@@ -173,6 +180,7 @@ def _errors(
     yield unseen_error(found)
     for family in Family:
         yield _error(f"  {family}", _of(fitted, family))
+    yield from _by_limit(found)
     for name in ("precision", "source", "gpu"):
         values = sorted({str(getattr(row, name)) for row in fitted})
         for value in values:
@@ -186,20 +194,18 @@ def _errors(
         yield _error(f"{source}: 8 GPUs, predicted as one", rows)
 
 
+def _by_limit(found: Sequence[Predicted]) -> Iterator[Error]:
+    """Of our own steps, which small batches make wait for their host."""
+    own = [row for row in found if row.source in OWN]
+    for waits, name in ((False, "limited by the GPU"), (True, "limited by the host")):
+        yield _error(f"  our H100, {name}", [row for row in own if row.launch_limited == waits])
+
+
 def _error(
     group: str, rows: Sequence[Predicted], of: Callable[[Predicted], float] = _unseen
 ) -> Error:
-    def errors(value: Callable[[Predicted], float]) -> list[float]:
-        return [abs(value(row) / row.measured - 1) for row in rows] or [0.0]
-
-    return Error(
-        group,
-        len(rows),
-        median(errors(of)),
-        percentile(errors(of), 0.9),
-        median(errors(lambda row: row.before)),
-        median(errors(lambda row: row.five)),
-    )
+    errors = [abs(of(row) / row.measured - 1) for row in rows] or [0.0]
+    return Error(group, len(rows), median(errors), percentile(errors, 0.9))
 
 
 _Pair = tuple[Predicted, Predicted]
@@ -209,7 +215,10 @@ def _setups(found: Iterable[Predicted]) -> list[list[Predicted]]:
     """Rows that differ in nothing but the batch, smaller ones first."""
     setups: dict[tuple[object, ...], list[Predicted]] = defaultdict(list)
     for row in found:
-        key = (row.source, row.gpu, row.trace, row.size, row.precision, row.channels_last)
+        key = (
+            row.source, row.gpu, row.trace, row.size, row.precision, row.optimizer,
+            row.channels_last,
+        )  # fmt: skip
         setups[key].append(row)
     return [sorted(rows, key=lambda row: row.batch) for rows in setups.values()]
 
@@ -266,7 +275,7 @@ def _speedup(one: Predicted, other: Predicted) -> tuple[float, float]:
 def _sweep(small: Predicted, large: Predicted, *, widest: bool) -> Sweep:
     measured, predicted = _speedup(small, large)
     filled = min(small.filled, large.filled) >= FILLED
-    gained = speedup(1.0, predicted, FILLED_NOISE if filled else UNFILLED_NOISE)
+    gained = speedup(1.0, predicted, within(FILLED_NOISE if filled else UNFILLED_NOISE))
     wrong = (gained.verdict is Verdict.GAIN and measured <= 1) or (
         gained.verdict is Verdict.NO_GAIN and measured > LEAST_GAIN
     )
@@ -282,35 +291,60 @@ def _covered(
     of: Callable[[Predicted], float],
     known: bool | None,
 ) -> Coverage:
+    """How many times lie in their range, on hosts whose launch time is known."""
     within = 0
     for row in rows:
-        has_rows = row.gpu in speed_model().gpus if known is None else known
-        span = step_time_range(Family(row.family), has_rows)
+        span = _range_of(row, known)
         within += span.low <= row.measured / of(row) <= span.high
     return Coverage(group, len(rows), within)
 
 
+def _covered_by_limit(own: Sequence[Predicted]) -> Iterator[Coverage]:
+    """Of our own steps, with a host whose launch time is known and with one that is assumed."""
+    for waits, name in ((False, "limited by the GPU"), (True, "limited by the host")):
+        rows = [row for row in own if row.launch_limited == waits]
+        yield _covered(f"our H100, {name}", rows, _unseen, True)
+        yield _covered_on_any_host(f"our H100, {name}, the host not known", rows)
+
+
+def _covered_on_any_host(group: str, rows: Sequence[Predicted]) -> Coverage:
+    """Where nothing is known of the host; with the constants in use."""
+    spans = [_range_of(row, known=True) for row in rows]
+    within = sum(
+        span.low * row.fastest <= row.measured <= span.high * row.slowest
+        for row, span in zip(rows, spans, strict=True)
+    )
+    return Coverage(group, len(rows), within)
+
+
+def _range_of(row: Predicted, known: bool | None) -> RelativeRange:
+    has_rows = row.gpu in speed_model().gpus if known is None else known
+    return step_time_range(Family(row.family), has_rows, row.launch_limited)
+
+
 def ranges_of(found: Sequence[Predicted]) -> Ranges:
-    """Where the middle :data:`COVERAGE` of residuals lay, by family and whether the GPU has rows.
+    """Where the middle :data:`COVERAGE` of residuals lay, by family, GPU and what limits a step.
 
     A GPU without rows is no better known than one with rows.
     """
     fitted = [row for row in found if row.fitted]
     of_several = _of_several_gpus(fitted)
     ranges = {}
-    for family in Family:
-        known = _middle([row.measured / row.unseen for row in _enough(fitted, family)])
-        several = _enough(of_several, family)
-        other = _middle([row.measured / row.unseen_gpu for row in several])
-        ranges[str(family), True] = known
-        ranges[str(family), False] = (min(known[0], other[0]), max(known[1], other[1]))
+    for waits in (False, True):
+        for family in Family:
+            known = _middle([row.measured / row.unseen for row in _enough(fitted, family, waits)])
+            several = _enough(of_several, family, waits)
+            other = _middle([row.measured / row.unseen_gpu for row in several])
+            ranges[str(family), True, waits] = known
+            ranges[str(family), False, waits] = (min(known[0], other[0]), max(known[1], other[1]))
     return ranges
 
 
-def _enough(rows: Sequence[Predicted], family: Family) -> Sequence[Predicted]:
-    """The rows of a family; all of them if it has too few."""
-    found = _of(rows, family)
-    return found if len(found) >= LEAST_ROWS else rows
+def _enough(rows: Sequence[Predicted], family: Family, waits: bool) -> Sequence[Predicted]:
+    """The rows of a family and a limit; all with that limit if they are too few."""
+    limited = [row for row in rows if row.launch_limited == waits]
+    found = _of(limited, family)
+    return found if len(found) >= LEAST_ROWS else limited
 
 
 def _middle(ratios: Sequence[float]) -> tuple[float, float]:

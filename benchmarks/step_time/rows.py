@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +17,14 @@ from engine.gpus import GPUS, Gpu
 DATA = Path(__file__).parents[1] / "data"
 FITTED, CHECKED = DATA / "step_time.csv", DATA / "step_time_checks.csv"
 _OTHER_GPUS = DATA / "step_time_gpus.toml"
+
+OWN = ("h100", "h100-run")
+"""The sources of our own measurements, each at another time of a day on a host that others share;
+their ``trace`` is the workload's fields as JSON."""
+OWN_GPU = "h100"
+"""The catalogue GPU that they ran on."""
+
+_IN_COLUMNS = {"model", "precision", "optimizer", "config"}
 
 NO_TRACE = {
     "timm:densenet121d",
@@ -35,6 +45,7 @@ class Row:
         size: Pixels of a side, or tokens.
         precision: ``fp32``, ``tf32``, ``fp16-mixed`` or ``bf16-mixed``; or ``fp16``, where the
             model itself is in fp16, and the optimizer has fp32 copies of its parameters.
+        kind: Of the kernels whose time it is; empty for a whole step.
     """
 
     source: str
@@ -46,6 +57,7 @@ class Row:
     batch: int
     channels_last: bool
     seconds: float
+    kind: str = ""
 
     @property
     def work_name(self) -> str:
@@ -53,7 +65,23 @@ class Row:
         precision = "fp32" if self.precision == "tf32" else self.precision
         layout = "-channels-last" if self.channels_last else ""
         model = self.trace.replace(":", ".")
+        if self.source in OWN:
+            return f"{OWN_GPU}-{hashlib.sha256(self.trace.encode()).hexdigest()[:16]}-{self.batch}"
         return f"{model}-{self.size}-{precision}-{self.optimizer}{layout}"
+
+    @property
+    def model(self) -> str:
+        """What the model is called in its source."""
+        return str(json.loads(self.trace)["model"]) if self.source in OWN else self.trace
+
+    @property
+    def label(self) -> str:
+        """The model with the settings that are not at their defaults."""
+        if self.source not in OWN:
+            return self.trace
+        fields = json.loads(self.trace)
+        settings = [f"{name}={value}" for name, value in fields.items() if name not in _IN_COLUMNS]
+        return " ".join([fields["model"], *settings])
 
     @property
     def setup(self) -> tuple[str, ...]:

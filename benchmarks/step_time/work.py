@@ -7,7 +7,6 @@ seconds a row on one core, half an hour in all.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import subprocess
 import sys
@@ -16,9 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.step_time.rows import Row
+from benchmarks.step_time.rows import OWN, Row
 from benchmarks.torchvision_here import DECLARED
 from engine.environments import create
+from engine.prediction.kernels import kind_of
 from engine.tracing.trace import Operation
 
 ROOT = Path(__file__).parents[2]
@@ -40,15 +40,15 @@ def trace_missing(rows: Iterable[Row]) -> None:
             "precision": "fp32" if row.precision == "tf32" else row.precision,
             "optimizer": row.optimizer,
             "channels_last": row.channels_last,
-            "file": str(_file(row.work_name)),
+            "file": str(file_of(row.work_name)),
         }
         for row in rows
-        if not _file(row.work_name).exists()
+        if not file_of(row.work_name).exists()
     }
     if not jobs:
         return
     sys.stderr.write(f"Tracing {len(jobs):,} steps ...\n")
-    _file("").parent.mkdir(parents=True, exist_ok=True)
+    file_of("").parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         [str(_environment()), "-m", "benchmarks.step_time.tracing"],
         input="".join(json.dumps(job) + "\n" for job in jobs.values()),
@@ -60,19 +60,19 @@ def trace_missing(rows: Iterable[Row]) -> None:
 
 
 def is_traced(row: Row) -> bool:
-    return _file(row.work_name).exists()
+    return file_of(row.work_name).exists()
 
 
 @cache
 def _work(name: str) -> Sequence[Any]:
-    document = json.loads(gzip.decompress(_file(name).read_bytes()))
+    document = json.loads(gzip.decompress(file_of(name).read_bytes()))
     operations: Sequence[Any] = document["operations"]
     return operations
 
 
 def operations_of(row: Row) -> list[tuple[Operation, int]]:
-    """The operations of a row's step, and how often each runs."""
-    return [
+    """The operations of a row's step, or those of its kind, and how often each runs."""
+    found = [
         (
             Operation(name, dtype, 0, 0, phase, (0,) * (len(low) - 2), layout).with_numbers(
                 tuple(a + (b - a) * (row.batch - LOW) for a, b in zip(low, high, strict=True))
@@ -81,23 +81,31 @@ def operations_of(row: Row) -> list[tuple[Operation, int]]:
         )
         for name, dtype, phase, layout, times, low, high in _work(row.work_name)
     ]
+    return [one for one in found if not row.kind or kind_of(one[0]).name == row.kind]
+
+
+def architecture(row: Row) -> str:
+    """The same for models that multiply the same matrices, whatever they are called.
+
+    Rows of one architecture are fitted together or held out together. Of our own steps, which are
+    traced at several batch sizes, those of one model are.
+    """
+    return row.model if row.source in OWN else _products(row.work_name)
 
 
 @cache
-def architecture(name: str) -> str:
-    """The same for models that multiply the same matrices, whatever they are called.
-
-    Rows of one architecture are fitted together or held out together.
-    """
-    products = sorted(
-        f"{operation} {low[2:]} {times}"
-        for operation, _, phase, _, times, low, _ in _work(name)
-        if phase == "forward" and len(low) > 2
+def _products(name: str) -> str:
+    return "\n".join(
+        sorted(
+            f"{operation} {low[2:]} {times}"
+            for operation, _, phase, _, times, low, _ in _work(name)
+            if phase == "forward" and len(low) > 2
+        )
     )
-    return hashlib.sha256("\n".join(products).encode()).hexdigest()
 
 
-def _file(name: str) -> Path:
+def file_of(name: str) -> Path:
+    """Where the operations of :attr:`~benchmarks.step_time.rows.Row.work_name` are kept."""
     return FOLDER / "work" / f"{name}.json.gz"
 
 

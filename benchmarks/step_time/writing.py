@@ -7,17 +7,20 @@ from datetime import UTC, datetime
 
 from benchmarks.step_time.fitting import Fitted
 from benchmarks.step_time.rows import Row
-from engine.prediction.kernels import FORMATS, Format, Kind
+from engine.prediction.kernels import COMPUTING, FORMATS, Format, Kind
+from engine.prediction.launches import Launch
 from engine.prediction.speed_model import SpeedModel
 
-Ranges = Mapping[tuple[str, bool], tuple[float, float]]
-"""Low and high of measured over predicted, by family and whether the GPU has rows."""
+Ranges = Mapping[tuple[str, bool, bool], tuple[float, float]]
+"""Low and high of measured over predicted, by family, whether the GPU has rows and whether it waits
+for its host."""
 
 _HEAD = """\
 # The constants of step times, written by `python -m benchmarks.step_time fit`; do not edit.
 #
-# Fitted on {day} to {rows:,} published training steps of {models:,} models on {gpus:,} GPUs:
+# Fitted on {day} to {rows:,} training steps of {models:,} models on {gpus:,} GPUs:
 #{sources}
+# The kernels of a kind in one of our steps count as a step.
 # `benchmarks/data/README.md` says what each source ran, docs/methods.md what the constants mean.
 """
 
@@ -28,11 +31,11 @@ def as_toml(fitted: Fitted, rows: Sequence[Row]) -> str:
     head = _HEAD.format(
         day=f"{datetime.now(UTC):%Y-%m-%d}",
         rows=len(rows),
-        models=len({row.trace for row in rows}),
+        models=len({row.model for row in rows}),
         gpus=len({row.gpu for row in rows}),
         sources="".join(f" {number:,} {source}," for source, number in counts.items())[:-1] + ".",
     )
-    return "\n".join([head, *_tables(fitted.model, rows)]) + "\n"
+    return "\n".join([head, *_tables(fitted, rows)]) + "\n"
 
 
 def ranges_as_toml(ranges: Ranges, median: float, percentile_90: float) -> str:
@@ -43,11 +46,13 @@ def ranges_as_toml(ranges: Ranges, median: float, percentile_90: float) -> str:
         f"# median and {percentile_90:.1%} at the 90th percentile.",
         "#",
         "# Measured over predicted: where 92% of the steps lay whose architecture or whose GPU the",
-        "# constants had not seen.",
+        "# constants had not seen, on a host whose launch time is known.",
+        "[range]",
     ]
-    for (family, known), (low, high) in ranges.items():
+    for (family, known, waits), (low, high) in ranges.items():
         rows = "with_rows" if known else "without_rows"
-        lines += ["", f"[range.{family}.{rows}]", f"low = {low:.2f}", f"high = {high:.2f}"]
+        bound = "by_host" if waits else "by_gpu"
+        lines.append(f"{family}.{rows}.{bound} = {{ low = {low:.2f}, high = {high:.2f} }}")
     return "\n".join(lines) + "\n"
 
 
@@ -55,27 +60,37 @@ def _sources(rows: Iterable[Row]) -> list[str]:
     return sorted({row.source for row in rows})
 
 
-def _tables(model: SpeedModel, rows: Sequence[Row]) -> Iterator[str]:
+def _tables(fitted: Fitted, rows: Sequence[Row]) -> Iterator[str]:
+    model = fitted.model
     yield "[launch]"
-    for name in ("kernel_seconds", "overlap", "host_seconds", "copy_bytes_per_second"):
+    for name in ("kernel_seconds", "host_seconds", "step_launches", "copy_bytes_per_second"):
         yield f"{name} = {getattr(model, name):.4g}"
+    yield "\n[launches]"
+    for launch in Launch:
+        yield f"{launch.name.lower()} = {model.launches[launch]:.3g}"
+    yield "\n[unaligned]"
+    for unit in Format:
+        yield f"{unit.name.lower()} = {model.unaligned[unit]:.3g}"
     for kind in Kind:
         yield f"\n[kind.{kind.name.lower()}]"
+        yield f"overlap = {model.overlap[kind]:.3g}"
         yield f"bandwidth = {model.bandwidth[kind]:.3g}"
+        yield f"asking = {model.asking[kind]:.3g}"
         yield from _computing(model, kind)
     for name, generation in model.generations.items():
         yield f"\n[generation.{name}]"
         yield f"joules_per_flop = {_by_format(generation.joules_per_flop)}"
         yield f"flops = {_by_format(generation.flops)}"
         yield f"bandwidth = {generation.bandwidth:.3g}"
+    yield "\n# Seconds that the hosts of our own measurements took for a launch\n[host]"
+    for source, seconds in fitted.hosts.items():
+        yield f"{source} = {seconds:.4g}"
     for name, speed in model.gpus.items():
         yield f"\n[gpu.{name}]\nspeed = {speed:.3g}"
         yield f"rows = {sum(row.gpu == name for row in rows)}"
 
 
 def _computing(model: SpeedModel, kind: Kind) -> Iterator[str]:
-    from engine.prediction.kernels import COMPUTING
-
     if kind not in COMPUTING:
         return
     for unit in Format:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from benchmarks.gpu.results import Predicted, Results, Row, Search
 from benchmarks.gpu.workloads import FULL, Half
 from benchmarks.tests.test_gpu_benchmark import H200
 from engine.prediction.intervals import Counted, RelativeRange, append_residuals, read_residuals
-from engine.prediction.step_time import KernelTime, Scales, StepWork
+from engine.prediction.step_time import KernelTime, Part, Scales, StepWork
 from engine.result import Source, Trial
 from engine.workload import Workload
 
@@ -236,7 +235,7 @@ TRUE = Scales(compute=0.75, bandwidth=1.13, kernels=1.6, host=1.4, copy=1.6)
 def kernels(numbers: dict[tuple[float, float], int]) -> dict[KernelTime, int]:
     """How many kernels take so long to move and to compute."""
     return {
-        KernelTime(moving, computing, max(moving, computing)): times
+        KernelTime(moving, computing, overlap=0.2, busy=max(moving, computing)): times
         for (moving, computing), times in numbers.items()
     }
 
@@ -251,7 +250,8 @@ def timed(
     name: str, kernels: dict[KernelTime, int], factor: float = 1.0, copied: float = 0.0
 ) -> Timed:
     launches = 2000 if kernels is WAITING else 10
-    work = StepWork(Counter(kernels), launches, 0.0, copied)
+    none = Part({}, 0.0)
+    work = StepWork((Part(kernels, launches), none), none, 1, 0.0, copied)
     return Timed(name, 8, work, work.seconds(TRUE) * factor)
 
 

@@ -13,14 +13,17 @@ import pytest
 from benchmarks.results.documents import ROOT
 from benchmarks.step_time import predictions
 from benchmarks.step_time.predictions import Predicted
-from benchmarks.step_time.rows import CHECKED, FITTED, Row, gpus, read_rows
+from benchmarks.step_time.rows import CHECKED, FITTED, OWN, Row, gpus, read_rows
 from engine.answer.economics import GPUS_NOISE, MOVES_NOISE, Verdict
 from engine.choices import Precision
 from engine.prediction import correction
+from engine.prediction.kernels import Kind
 from engine.prediction.step_time import step_work
 from engine.tracing.trace import Operation
 
 pytestmark = pytest.mark.torch
+
+HOSTS = {f"host.{source}": 40e-6 for source in OWN}
 
 ROW = Row("lambda-v1", "a10", "toy", 224, "tf32", "none", 64, False, 0.1)
 
@@ -80,7 +83,7 @@ def test_the_fit_and_the_engine_compute_the_same_times() -> None:
     from engine.prediction.speed_model import speed_model
 
     rows = _rows()
-    by_fit = Table(rows).seconds(as_table(speed_model())).tolist()
+    by_fit = Table(rows).seconds(as_table(speed_model()), {}).tolist()
     for row, seconds in zip(rows, by_fit, strict=True):
         operations = [one for one, times in _operations(row) for _ in range(times)]
         precision = Precision.TF32 if row.precision == "tf32" else Precision.FP32
@@ -98,12 +101,12 @@ def test_the_fit_finds_what_rows_determine_and_leaves_the_rest() -> None:
     wanted = constants({row.gpu for row in rows})
     true = {name: one.start for name, one in wanted.items()} | {"gpu.a10": 0.8}
     model = as_table(model_of(true.__getitem__, {row.gpu for row in rows}, list))
-    seconds = Table(rows).seconds(model).tolist()
+    seconds = Table(rows).seconds(model, {}).tolist()
     measured = [replace(row, seconds=time) for row, time in zip(rows, seconds, strict=True)]
     table, everything = Table(measured), torch.ones(len(rows), dtype=torch.bool)
     weights = torch.full((len(rows),), 100.0, dtype=torch.float64)
     found = fit(table, everything, weights)
-    again = table.seconds(as_table(found.model)).tolist()
+    again = found.seconds(table).tolist()
     assert again == pytest.approx(seconds, rel=0.05)
     assert found.values["gpu.a10"] < 0.95
     assert found.values["ATTENTION.compute"] == pytest.approx(wanted["ATTENTION.compute"].start)
@@ -117,16 +120,59 @@ def test_what_is_written_is_what_the_engine_reads(tmp_path: Path) -> None:
 
     model = speed_model()
     path = tmp_path / "step_time.toml"
-    text = as_toml(Fitted({}, model), _rows()) + ranges_as_toml(model.ranges, 0.068, 0.242)
+    text = as_toml(Fitted(HOSTS, model), _rows()) + ranges_as_toml(model.ranges, 0.068, 0.242)
     path.write_text(text, encoding="utf-8")
     again = read_model(path)
     assert again.bandwidth == pytest.approx(model.bandwidth)
+    assert again.asking == pytest.approx(model.asking)
+    assert again.overlap == pytest.approx(model.overlap)
+    assert again.launches == pytest.approx(model.launches)
+    assert again.unaligned == pytest.approx(model.unaligned)
     assert again.compute == pytest.approx(model.compute)
     assert again.relaid == pytest.approx(model.relaid)
     assert again.half_tiles == pytest.approx(model.half_tiles)
     assert again.gpus == pytest.approx(model.gpus)
     assert again.ranges == model.ranges
     assert "36 lambda-v1" in text
+
+
+def test_kernels_of_a_profile_are_counted_by_kind() -> None:
+    from benchmarks.step_time.own import seconds_by_kind
+
+    rows = [
+        ("aten::addmm", "[[4], [8, 4], [4, 4]]", 2, 3e6),
+        ("aten::cudnn_convolution", "[[8, 3, 9, 9], [4, 3, 3, 3], []]", 1, 1e6),
+        ("aten::convolution_backward", "[[8, 4, 9, 9], [8, 3, 9, 9], [4, 3, 1, 1]]", 1, 2e6),
+        ("aten::native_batch_norm", "[[8, 4, 9, 9]]", 1, 4e6),
+        ("aten::_fused_adamw_", "[]", 1, 5e6),
+        ("aten::copy_", "[[8, 3, 9, 9]]", 1, 7e6),
+        ("Memcpy HtoD (Pageable -> Device)", "[]", 1, 6e6),
+        ("some_kernel<float>", "[]", 9, 9e6),  # its operator has its time already
+    ]
+    assert seconds_by_kind(rows) == {
+        Kind.PRODUCT: 3.0,
+        Kind.CONVOLUTION: 1.0,
+        Kind.POINTWISE_CONVOLUTION_BACKWARD: 2.0,
+        Kind.OWN_BATCH_NORM: 4.0,
+        Kind.FUSED_OPTIMIZER: 5.0,
+        Kind.COPY: 1.0,
+    }
+
+
+def test_our_own_rows_are_those_that_were_timed() -> None:
+    from benchmarks.step_time.own import own_rows
+
+    rows = own_rows()
+    steps = [row for row in rows if not row.kind]
+    assert len(steps) == 87
+    assert {row.source for row in steps} == set(OWN)
+    assert all(row.seconds > 0 for row in rows)
+    kernels = [row for row in rows if row.kind]
+    assert len({(row.trace, row.batch) for row in kernels}) == 8
+    whole = {(row.trace, row.batch): row.seconds for row in steps}
+    for (trace, batch), seconds in whole.items():  # kernels of a step run one after another
+        found = [one.seconds for one in kernels if (one.trace, one.batch) == (trace, batch)]
+        assert sum(found) <= 1.02 * seconds
 
 
 def test_a_model_is_traced_as_it_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +207,7 @@ def _predicted(batch: int, seconds: float, measured: float, filled: float = 1.0)
 
     return Predicted(
         "s", "a10", "toy", 224, "fp32", "none", False, batch, True, "transformers", measured,
-        seconds, seconds, seconds, 2 * seconds, seconds, filled, False,
+        seconds, seconds, seconds, filled, False, seconds, seconds, seconds,
     )  # fmt: skip
 
 
@@ -207,7 +253,7 @@ def test_what_the_fit_writes_needs_no_ranges_yet(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(report, "step_time_range", lambda *_: pytest.fail("there are none"))
     found = read()
     assert report.unseen_error(found).rows == sum(row.fitted for row in found)
-    assert len(report.ranges_of(found)) == 6
+    assert len(report.ranges_of(found)) == 12
 
 
 def test_steps_of_several_gpus_are_shown_but_are_no_checks() -> None:

@@ -19,7 +19,7 @@ from ..result import (
 )
 from ..workload import Workload
 from .certificate import model_commands
-from .economics import FILLED_NOISE, Speedup, Verdict, savings, speedup, speedup_in_turn
+from .economics import FILLED_NOISE, Speedup, Verdict, savings, speedup, speedup_in_turn, within
 from .energy import limit_watts, power_of
 from .ladder import fits_with, in_few_words, listed, switch_to
 from .recommendation import (
@@ -47,7 +47,7 @@ class Findings:
         curve: Points for the chart of memory vs. batch size.
         price_per_hour_usd: Of one hour of the GPU.
         source: Of the limit and of the speeds.
-        noise: Half the width of the speedup's interval, as a share, where nothing was compared in
+        span: The ends of the speedup's interval, as shares of it, where nothing was compared in
             turn.
         comparison: Current and recommended batch, measured in turn; ``None`` if they were not.
         measured_on: What the trials ran on; ``None`` where nothing was measured.
@@ -68,7 +68,7 @@ class Findings:
     curve: Sequence[Trial]
     price_per_hour_usd: float
     source: Source
-    noise: float = FILLED_NOISE
+    span: tuple[float, float] = within(FILLED_NOISE)
     comparison: Comparison | None = None
     measured_on: MeasuredOn | None = None
     caveats: Sequence[str] = ()
@@ -103,7 +103,7 @@ class Findings:
         speeds = (self.current.samples_per_second, self.recommended.samples_per_second)
         if not (self.current.fits and speeds[0] and speeds[1]):
             return None
-        return speedup(speeds[0], speeds[1], self.noise)
+        return speedup(speeds[0], speeds[1], self.span)
 
 
 def conclude(request: AnalysisRequest, found: Findings) -> AnalysisResult:

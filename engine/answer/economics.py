@@ -71,14 +71,15 @@ class Speedup:
 def speedup(
     current_samples_per_second: float,
     recommended_samples_per_second: float,
-    noise: float = FILLED_NOISE,
+    span: tuple[float, float] | None = None,
 ) -> Speedup:
     """The speedup of two speeds, each known once.
 
     Args:
         current_samples_per_second: Speed at the current batch.
         recommended_samples_per_second: Speed at the recommended batch.
-        noise: Half the width of the interval, as a share of the ratio.
+        span: The ends of the interval, as shares of the ratio; by default within
+            :data:`FILLED_NOISE`.
 
     Raises:
         ValueError: If a speed is not a positive number.
@@ -87,7 +88,13 @@ def speedup(
         if not (math.isfinite(speed) and speed > 0):
             raise ValueError(f"a speed must be a positive number of samples per second: {speed}")
     ratio = recommended_samples_per_second / current_samples_per_second
-    return Speedup(ratio, ratio / (1 + noise), ratio * (1 + noise))
+    low, high = span or within(FILLED_NOISE)
+    return Speedup(ratio, ratio * low, ratio * high)
+
+
+def within(noise: float) -> tuple[float, float]:
+    """The ends of an interval that is as far off to both sides, as shares of its middle."""
+    return 1 / (1 + noise), 1 + noise
 
 
 def compare(current: Sequence[float], recommended: Sequence[float]) -> Comparison:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude, times
-from ..answer.economics import Speedup, speedup_in_turn
+from ..answer.economics import Speedup, speedup_in_turn, within
 from ..answer.expectation import expected_limit
 from ..answer.recommendation import WORTH_A_CHANGE, Recommendation, recommend_measured
 from ..answer.search import SearchOutcome, find_largest
@@ -205,7 +205,7 @@ def findings(
         curve=(),
         price_per_hour_usd=local_price_per_hour(request, on.device),
         source=Source.MEASURED,
-        noise=MEASURED_NOISE,
+        span=within(MEASURED_NOISE),
         comparison=comparison,
         measured_on=_ran_on(order(recommended.batch_size), emit),
         bound=chosen.bound,

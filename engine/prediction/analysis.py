@@ -45,7 +45,7 @@ from .limits import find_limits
 from .probe import predict_speed, predict_step, predict_trial
 from .refusals import does_not_fit
 from .rollouts import rollout_caveats
-from .step_time import StepTime, ratio_noise
+from .step_time import StepTime, ratio_span
 from .timeline import largest_tensors, timeline
 from .tracer import TraceAt
 from .traces import Emit, KeptTraces, TraceRequest
@@ -253,7 +253,7 @@ def predict_findings(
         curve=outcome.in_order if step.alone else curve(predict, outcome, limits.batch_multiple),
         price_per_hour_usd=price_per_hour(request, gpu),
         source=recommended.source,
-        noise=ratio_noise(*times),
+        span=ratio_span(*times),
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,
         caveats=[
@@ -348,7 +348,7 @@ def catalogue_gpu(request: Request) -> Gpu:
     """
     if request.gpu not in GPUS:
         raise InvalidInput({"gpu": f"choose one of {', '.join(GPUS)}, not {request.gpu}"})
-    gpu = known_gpus()[request.gpu]
+    gpu = known_gpus(request.launch_microseconds)[request.gpu]
     limit = request.memory_limit_bytes
     if limit is None or limit >= gpu.total_bytes:
         return gpu

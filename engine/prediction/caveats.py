@@ -39,7 +39,7 @@ def checked_caveats(gpu: Gpu) -> list[str]:
     measured = [f"GPU memory ({gpu.total_bytes / GIB:.2f} GiB)"]
     if gpu.sources["context_bytes"] == gpu.checked.where:
         measured.append(f"the CUDA context ({gpu.context_bytes / 2**20:,.1f} MiB)")
-    if (launching := gpu.checked.launch_seconds) is not None:
+    if (launching := gpu.launch_seconds) is not None:
         measured.append(f"the time to launch an operation ({1e6 * launching:.0f} µs)")
     return [f"{listed(measured)} were {gpu.checked.where}."]
 

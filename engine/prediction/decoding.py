@@ -19,7 +19,7 @@ from ..gpus import Gpu
 from ..texts import Texts
 from ..tracing.trace import ENCODING, PACKING, PROMPT, TOKEN, Operation, Trace
 from .intervals import RelativeRange
-from .kernels import Kind, kind_of
+from .kernels import Format, Kernel, Kind, kind_of
 from .speed_model import speed_model
 from .step_time import Scales, step_work
 
@@ -122,13 +122,18 @@ class PassTime:
         return not self.waits_for_host and max(self.sending, self.fetching) > self.kernels
 
 
+_A_BYTE = Kernel(Kind.PRODUCT, Format.HALF, flops=0.0, bytes_moved=1.0)
+
+
 def pass_time(operations: Sequence[Operation], gpu: Gpu, precision: Precision) -> PassTime:
     """The time of one forward pass of generation."""
-    fitted = speed_model().bandwidth[Kind.PRODUCT]
+    model = speed_model()
+    rates = model.rates(gpu)
+    fitted = model.moving_seconds(_A_BYTE, rates) * rates.bytes_per_second
     products = [one for one in operations if kind_of(one) is Kind.PRODUCT]
     others = [one for one in operations if kind_of(one) is not Kind.PRODUCT]
     work = [step_work(part, gpu, precision) for part in (products, others)]
-    scales = (Scales(bandwidth=READING / fitted), Scales())
+    scales = (Scales(bandwidth=READING * fitted), Scales())
     timed = [one.timed(scale) for one, scale in zip(work, scales, strict=True)]
     return PassTime(
         kernels=math.fsum(one.gpu_seconds for one in timed),

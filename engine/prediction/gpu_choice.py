@@ -78,7 +78,7 @@ def choose_gpu(
     """
     once = _without_repeats(emit)
     found = []
-    for number, gpu in enumerate(known_gpus().values()):
+    for number, gpu in enumerate(known_gpus(request.launch_microseconds).values()):
         found.append(_on(request, gpu, once, traced, experience, prices))
         emit(Stage("search", (number + 1) / len(GPUS)))
     offers = [one for one in found if isinstance(one, Offer)]

@@ -10,7 +10,6 @@ from typing import Protocol
 from ..answer.economics import usd_per_million_samples
 from ..answer.plan import GpuOption, Plan
 from ..answer.recommendation import kept_global_batch
-from ..assumptions import Assumptions
 from ..checked import known_gpus
 from ..errors import InvalidInput
 from ..gpus import GIB, GPUS, Gpu
@@ -20,15 +19,15 @@ from .intervals import memory_range
 from .limits import Limits, find_limits
 
 
-def gpu_today(name: str, assumptions: Assumptions) -> Gpu | None:
+def gpu_today(request: Request) -> Gpu | None:
     """The GPU used today; ``None`` for ``local`` and ``any``, which are not in the catalogue.
 
     Raises:
         InvalidInput: If a price is set without a GPU.
     """
-    if name in GPUS:
-        return known_gpus()[name]
-    if assumptions.price_per_hour_usd is not None:
+    if request.gpu in GPUS:
+        return known_gpus(request.launch_microseconds)[request.gpu]
+    if request.assumptions.price_per_hour_usd is not None:
         raise InvalidInput({"price_per_hour_usd": "choose the GPU that has this price"})
     return None
 
@@ -52,7 +51,7 @@ def compare_gpus(
     speed_today = None
     if here is not None:
         speed_today = predict(here, request.known_batch_size).samples_per_second
-    every = known_gpus().values()
+    every = known_gpus(request.launch_microseconds).values()
     options = [gpu_option(request, here, gpu, predict, on, speed_today) for gpu in every]
     return compared(name, request, here, options, speed_today)
 

@@ -168,14 +168,15 @@ def device_used_interval(
     return max(0, low - unsure[0]), high + unsure[1]
 
 
-def step_time_range(family: str, has_rows: bool) -> RelativeRange:
-    """The range of predicted step times that nothing measured has corrected, from published steps.
+def step_time_range(family: str, has_rows: bool, launch_limited: bool) -> RelativeRange:
+    """The range of predicted step times that nothing measured has corrected, from known steps.
 
     Args:
         family: Of the step (:class:`~engine.prediction.step_time.Family`).
         has_rows: Whether published steps of the GPU are among those that were fitted.
+        launch_limited: Whether the GPU waits for its host, whose launch time is known.
     """
-    return RelativeRange(*speed_model().ranges[family, has_rows])
+    return RelativeRange(*speed_model().ranges[family, has_rows, launch_limited])
 
 
 def own_file() -> Path:

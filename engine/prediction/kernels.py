@@ -27,13 +27,17 @@ class Kind(IntEnum):
     DEPTHWISE_CONVOLUTION_BACKWARD = 12
     BATCH_NORM = 13
     BATCH_NORM_BACKWARD = 14
-    LAYER_NORM = 15
-    SOFTMAX = 16
-    ELEMENTWISE = 17
-    COPY = 18
-    REDUCTION = 19
-    LOOKUP = 20
-    OPTIMIZER = 21
+    OWN_BATCH_NORM = 15
+    OWN_BATCH_NORM_BACKWARD = 16
+    LAYER_NORM = 17
+    LAYER_NORM_BACKWARD = 18
+    SOFTMAX = 19
+    ELEMENTWISE = 20
+    COPY = 21
+    REDUCTION = 22
+    LOOKUP = 23
+    OPTIMIZER = 24
+    FUSED_OPTIMIZER = 25
 
 
 class Format(IntEnum):
@@ -53,6 +57,11 @@ COMPUTING = tuple(kind for kind in Kind if kind <= Kind.DEPTHWISE_CONVOLUTION_BA
 TILE = 128
 """Rows and columns of a product that one multiprocessor computes at a time, as cuBLAS' and cuDNN's
 usual kernels have them."""
+
+ALIGNED = 8
+"""Numbers of half precision in the 16 bytes that tensor cores load at once (cuBLAS' documentation,
+"Tensor Core Usage"): rows of matrices that do not begin at a multiple are read by slower kernels.
+The words of GPT-2, 50,257, and the three colours of images are the usual cases."""
 
 _GROUPS_AT_ONCE = 32
 """With the channels last, ResNeXts with 32 and 64 groups run several times faster than RegNets and
@@ -93,9 +102,15 @@ _NAMED = {
         Kind.REDUCTION,
     ),
 }
+_OWN = {
+    Kind.BATCH_NORM: Kind.OWN_BATCH_NORM,
+    Kind.BATCH_NORM_BACKWARD: Kind.OWN_BATCH_NORM_BACKWARD,
+}
 _PARTS = (
     ("attention", Kind.ATTENTION),
     ("batch_norm_backward", Kind.BATCH_NORM_BACKWARD),
+    ("layer_norm_backward", Kind.LAYER_NORM_BACKWARD),
+    ("rms_norm_backward", Kind.LAYER_NORM_BACKWARD),
     ("group_norm_backward", Kind.BATCH_NORM_BACKWARD),
     ("batch_norm", Kind.BATCH_NORM),
     ("group_norm", Kind.BATCH_NORM),
@@ -124,6 +139,8 @@ in a step of Llama 3 8B as ``torch.compile`` makes them by default. That step fe
 _UPDATES = ("aten._fused_", "aten._foreach_", "memorymark.adamw")
 """Operators of optimizers, by how their names begin."""
 
+_FUSED = "aten._fused_"
+
 _VIEWS = {"aten._unsafe_view", "aten.as_strided_", "aten.new_empty_strided"}
 """They return a window on memory, or memory that nobody has written yet."""
 
@@ -143,6 +160,8 @@ class Kernel:
         tiles: How many tiles of :data:`TILE` by :data:`TILE` the result has.
         relaid: 1 for a convolution whose images have to be laid out anew, else 0: tensor cores want
             their channels last, PyTorch's depthwise kernels want them first.
+        unaligned: 1 for a product or a convolution on tensor cores whose rows or channels are not
+            :data:`ALIGNED`, else 0.
     """
 
     kind: int
@@ -153,6 +172,7 @@ class Kernel:
     columns: float = 1.0
     tiles: float = 1.0
     relaid: float = 0.0
+    unaligned: float = 0.0
 
 
 def kernel_of(operation: Operation, *, tf32: bool, tf32_products: bool) -> Kernel | None:
@@ -169,14 +189,15 @@ def kernel_of(operation: Operation, *, tf32: bool, tf32_products: bool) -> Kerne
     kind = kind_of(operation)
     unit = _format(operation, tf32, tf32_products)
     flops, moved, shape = operation.flops, operation.bytes_moved, operation.shape
-    if kind is Kind.ATTENTION and shape and shape[4]:
-        return Kernel(kind, unit, flops / 2, moved)  # scores above the diagonal are left out
-    if kind is Kind.ATTENTION or not shape:
-        speed = _OF_FLASH_ATTENTION if operation.name.startswith(_FLEX_ATTENTION) else 1
-        return Kernel(kind, unit, flops / speed, moved)
+    if kind is Kind.ATTENTION:
+        return _attention(operation, unit)
+    if not shape:
+        return Kernel(kind, unit, flops, moved)
     if operation.name in _PRODUCTS:
         times, rows, columns, inner = shape
-        return Kernel(kind, unit, flops, moved, inner, columns, times * _tiles(rows, columns))
+        unaligned = float(unit is not Format.FP32 and not _aligned(operation))
+        tiles = times * _tiles(rows, columns)
+        return Kernel(kind, unit, flops, moved, inner, columns, tiles, unaligned=unaligned)
     positions, first, second, taps, groups = shape
     last = operation.channels_last
     if kind in DEPTHWISE:  # no product of matrices: no tensor cores
@@ -184,7 +205,32 @@ def kernel_of(operation: Operation, *, tf32: bool, tf32_products: bool) -> Kerne
     columns = first // groups
     tiles = groups * _tiles(positions, columns)
     relaid = float(groups == 1 and not last)
-    return Kernel(kind, unit, flops, moved, second * taps, columns, tiles, relaid)
+    unaligned = float(unit is not Format.FP32 and second % ALIGNED != 0)
+    return Kernel(kind, unit, flops, moved, second * taps, columns, tiles, relaid, unaligned)
+
+
+def _attention(operation: Operation, unit: Format) -> Kernel:
+    """The memory-efficient kernel computes fp32 without tensor cores for TF32, whatever is set."""
+    flops: float = operation.flops
+    if operation.name.startswith(_FLEX_ATTENTION):
+        flops /= _OF_FLASH_ATTENTION
+    unit = Format.FP32 if unit is Format.TF32 else unit
+    if not operation.shape:
+        return Kernel(Kind.ATTENTION, unit, flops, operation.bytes_moved)
+    _, _, keys, width, causal = operation.shape
+    if causal:
+        flops /= 2  # scores above the diagonal are left out
+    return Kernel(Kind.ATTENTION, unit, flops, operation.bytes_moved, inner=keys, columns=width)
+
+
+def _aligned(operation: Operation) -> bool:
+    """Whether the rows of a product's matrices begin at multiples of 16 bytes.
+
+    In a forward pass the rows of the first matrix are its samples, which need not be aligned.
+    """
+    _, rows, columns, inner = operation.shape
+    sides = (rows, columns, inner) if operation.phase == "backward" else (columns, inner)
+    return all(side % ALIGNED == 0 or side < ALIGNED for side in sides)
 
 
 def kind_of(operation: Operation) -> Kind:
@@ -194,12 +240,26 @@ def kind_of(operation: Operation) -> Kind:
         return _PRODUCTS[name]
     is_update = operation.phase == "backward" and name.startswith(_UPDATES)
     if operation.phase == "optimizer" or is_update:
-        return Kind.OPTIMIZER
+        return Kind.FUSED_OPTIMIZER if name.startswith(_FUSED) else Kind.OPTIMIZER
     if name in _CONVOLUTIONS and operation.shape:
         return _convolution(operation)
     if name in _NAMED:
         return _NAMED[name]
-    return next((kind for part, kind in _PARTS if part in name), Kind.ELEMENTWISE)
+    kind = next((kind for part, kind in _PARTS if part in name), Kind.ELEMENTWISE)
+    return _OWN.get(kind, kind) if _by_own_batch_norm(operation) else kind
+
+
+def _by_own_batch_norm(operation: Operation) -> bool:
+    """Whether PyTorch's own kernel normalizes: cuDNN's takes no bf16.
+
+    ``_select_batch_norm_backend`` in ``aten/src/ATen/native/Normalization.cpp``. With the channels
+    last PyTorch's own is another, which is as fast.
+    """
+    return (
+        "batch_norm" in operation.name
+        and operation.dtype == "bfloat16"
+        and not operation.channels_last
+    )
 
 
 def _convolution(operation: Operation) -> Kind:

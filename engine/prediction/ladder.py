@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude, times
-from ..answer.economics import GPUS_NOISE, MOVES_NOISE, speedup
+from ..answer.economics import GPUS_NOISE, MOVES_NOISE, speedup, within
 from ..answer.ladder import (
     Effort,
     Learning,
@@ -35,7 +35,7 @@ from .analysis import Prediction, price_per_hour
 from .correction import Correction
 from .moves import LESS_ACCUMULATION, Combination, Reached, least_bytes
 from .probe import predict_step, predict_trial
-from .step_time import predict_step_seconds
+from .step_time import predict_step_seconds, ratio_span
 from .tracer import trace
 from .traces import TraceRequest
 
@@ -139,6 +139,10 @@ class Climb:
             request = replace(request, current_batch_size=None)
         prediction = self.prediction(request) if moves or self.starts else self._unchanged
         found = prediction.findings(self._refusal, _quiet)
+        if moves:
+            now = self._unchanged.step_time(self.request.known_batch_size)
+            then = prediction.step_time(found.recommended.batch_size)
+            found = replace(found, span=ratio_span(now, then, MOVES_NOISE))
         return Reached(
             self._at_its_batch(moves, rung, request, found),
             is_adapted=request.workload.lora_rank is not None,
@@ -183,7 +187,7 @@ class Climb:
         made = _named(moves, self.request, request, batch_size)
         if moves:
             names = [move.name for move in made]
-            found = replace(found, current=self.today, moves=names, noise=MOVES_NOISE)
+            found = replace(found, current=self.today, moves=names)
         result = replace(conclude(request, found), software=self.software)
         if self.starts:  # nobody has trained at the batch that the moves are compared with
             result = replace(
@@ -284,7 +288,7 @@ def _on_gpu(request: AnalysisRequest, option: GpuOption, today: float | None) ->
     )
     if today is None:
         return replace(rung, decision=f"Switch to {names[0]}: batch {batch_size:,} fits.")
-    gained = speedup(today, speed, GPUS_NOISE)
+    gained = speedup(today, speed, within(GPUS_NOISE))
     how = f"{times(gained.ratio)} {'faster' if gained.ratio >= 1 else 'the speed'}"
     if option.usd_per_run is not None:
         how += f", ${option.usd_per_run:,.2f} a run"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
@@ -77,7 +77,7 @@ _OF_BITSANDBYTES = (
 def _plan(
     request: AnalysisRequest, emit: Emit, experience: Experience, traced: TraceRequest
 ) -> Plan:
-    here = gpu_today(request.gpu, request.assumptions)
+    here = gpu_today(request)
     used = software.of_workload(request.workload)
     warned = software.caveat(request.workload.software, used)
     for caveat in warned:
@@ -104,7 +104,8 @@ def _plan(
     predict, speed = _predictor(request, experience, traced)
     speed_today = predict(here, request.known_batch_size).samples_per_second if here else None
     on_each = partial(_options, request, here, predict, speed, speed_today)
-    rungs, options, named = _found(climb, on_each, emit)
+    gpus = known_gpus(request.launch_microseconds).values()
+    rungs, options, named = _found(climb, gpus, on_each, emit)
     left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None
     name = request.workload.preset.display_name
     found = compared(name, request, here, options, speed_today)
@@ -122,20 +123,24 @@ _SEQUENCE, _MODEL = "longest sequence", "largest sibling"
 
 
 def _found(
-    climb: Climb | None, on_each: Callable[[Sequence[Gpu]], list[GpuOption]], emit: Emit
+    climb: Climb | None,
+    gpus: Iterable[Gpu],
+    on_each: Callable[[Sequence[Gpu]], list[GpuOption]],
+    emit: Emit,
 ) -> tuple[list[Rung], list[GpuOption], dict[str, Any]]:
     """The rungs on the current GPU, every GPU, and what its room is for, found side by side.
 
     Args:
         climb: ``None`` without a current GPU.
+        gpus: Every GPU.
         on_each: Predicts the workload on some GPUs.
         emit: Receives the rungs as they are found.
     """
     tasks: Tasks = SideBySide(processes_here())
     rungs = _Rungs(climb, tasks, emit) if climb else None
-    alike = groupby(sorted(known_gpus().values(), key=_capability), _capability)
-    for capability, gpus in alike:
-        tasks.add(capability, partial(on_each, list(gpus)))
+    alike = groupby(sorted(gpus, key=_capability), _capability)
+    for capability, some in alike:
+        tasks.add(capability, partial(on_each, list(some)))
     if climb is not None:
         tasks.add(_SEQUENCE, partial(longest_sequence, climb))
         tasks.add(_MODEL, partial(largest_sibling, climb))

@@ -19,7 +19,7 @@ from .colocation import beside_vllm, vllm_bytes_in_update
 from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval
 from .lengths import samples_per_row
-from .step_time import COLLECTIVE, StepTime, step_work, time_range
+from .step_time import COLLECTIVE, PASSES, StepTime, step_work, time_range
 
 COMPUTED_RANGE = RelativeRange(0.85, 1.15)
 """Assumed of memory that is in part arithmetic: little was published to hold it against."""
@@ -65,9 +65,10 @@ def predict_trial(
         trial = beside_vllm(trial, workload, gpu, trace)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
-    seconds = operations_seconds(workload, gpu, trace)
+    step = predict_step(workload, gpu, trace)
     samples = samples_of_step(workload, trace)
-    return timed(trial, seconds, samples, time_range(trace.operations, gpu), correction)
+    span = time_range(trace.operations, gpu, step)
+    return timed(trial, step.seconds, samples, span, correction)
 
 
 def usable_bytes(workload: Workload, gpu: Gpu) -> int:
@@ -147,18 +148,20 @@ def _predict_stage(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
     link = link_bytes_per_second(gpu, workload.world_size)
     hidden = [one for one in trace.operations if one.name.startswith(COLLECTIVE)]
     rest = [one for one in trace.operations if not one.name.startswith(COLLECTIVE)]
-    passes = [one for one in rest if one.phase in ("forward", "backward")]
-    others = [one for one in rest if one.phase not in ("forward", "backward")]
+    passes = [one for one in rest if one.phase in PASSES]
+    others = [one for one in rest if one.phase not in PASSES]
     work, once = (
         step_work(operations, gpu, workload.precision, 1, link).timed()
         for operations in (passes, others)
     )
     sent = sum(_times_sent(one, workload, micro_batches / traced) for one in hidden) / link
     return StepTime(
-        max(slots * work.seconds, sent) + once.seconds,
-        slots * work.gpu_seconds + once.gpu_seconds,
-        slots * work.host_seconds + once.host_seconds,
-        work.filled,
+        seconds=max(slots * work.seconds, sent) + once.seconds,
+        gpu_seconds=slots * work.gpu_seconds + once.gpu_seconds,
+        host_seconds=slots * work.host_seconds + once.host_seconds,
+        filled=work.filled,
+        fastest=max(slots * work.fastest, sent) + once.fastest,
+        slowest=max(slots * work.slowest, sent) + once.slowest,
     )
 
 

@@ -10,12 +10,14 @@ import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..gpus import Gpu
 from .kernels import FORMATS, Format, Kernel, Kind
+from .launches import Launch
 
 FILE = Path(__file__).with_name("step_time.toml")
 
@@ -61,41 +63,56 @@ class SpeedModel:
 
     Attributes:
         kernel_seconds: For a kernel to start and drain.
-        overlap: The share that the shorter of moving and computing adds to the longer.
+        overlap: The share that the shorter of moving and computing adds to the longer, by kind.
         host_seconds: For Python and PyTorch to launch one operation.
         copy_bytes_per_second: From the host's pageable memory to the GPU.
+        launches: How many launches of the mean one is, by
+            :class:`~engine.prediction.launches.Launch`.
+        step_launches: How many of the mean a step takes besides.
         bandwidth: Share of the peak bandwidth, by :class:`~engine.prediction.kernels.Kind`.
+        asking: Bytes per second that each multiprocessor moves where memory is no limit, by kind.
         compute: Share of the sustained FLOP rate of large products, by kind and format
             (``kind * FORMATS + format``).
         half_inner, half_columns, half_tiles: Where half of that is reached, by kind: the length of
             the sums; the columns; the tiles for each multiprocessor.
         relaid: How many times its bytes a convolution moves more where its images have to be laid
             out anew, by kind and format.
+        unaligned: Share of its rate that a product reaches whose rows are not aligned, by format.
         generations: By name.
         gpus: Factor on the speed of a GPU with measurements, by name.
-        ranges: Low and high of measured over predicted steps, by family and whether there are
-            measurements of the GPU.
+        ranges: Low and high of measured over predicted steps, by family, whether there are
+            measurements of the GPU, and whether the GPU waits for its host.
     """
 
     kernel_seconds: float
-    overlap: float
+    overlap: Sequence[float]
     host_seconds: float
     copy_bytes_per_second: float
+    launches: Sequence[float]
+    step_launches: float
     bandwidth: Sequence[float]
+    asking: Sequence[float]
     compute: Sequence[float]
     half_inner: Sequence[float]
     half_columns: Sequence[float]
     half_tiles: Sequence[float]
     relaid: Sequence[float]
+    unaligned: Sequence[float]
     generations: Mapping[str, Generation]
     gpus: Mapping[str, float]
-    ranges: Mapping[tuple[str, bool], tuple[float, float]] = field(default_factory=dict)
+    ranges: Mapping[tuple[str, bool, bool], tuple[float, float]] = field(default_factory=dict)
 
-    def moving_seconds(self, kernel: Kernel, bytes_per_second: float) -> float:
-        """The time that a kernel takes to move its bytes, at a GPU's :class:`Rates`."""
+    def moving_seconds(self, kernel: Kernel, rates: Rates) -> float:
+        """The time that a kernel takes to move its bytes, at a GPU's rates.
+
+        Neither memory nor what its multiprocessors ask of it is all that limits a kernel: the time
+        is the sum of what either would take alone.
+        """
         again = kernel.relaid * self.relaid[kernel.kind * FORMATS + kernel.format]
         moved = kernel.bytes_moved * (1 + again)
-        return moved / (bytes_per_second * self.bandwidth[kernel.kind])
+        asked = self.asking[kernel.kind] * rates.multiprocessors
+        sustained = rates.bytes_per_second * self.bandwidth[kernel.kind]
+        return moved * (1 / sustained + 1 / asked)
 
     def computing_seconds(
         self, kernel: Kernel, flops_per_second: float, multiprocessors: float
@@ -114,6 +131,7 @@ class SpeedModel:
             / (kernel.tiles + self.half_tiles[kind] * multiprocessors)
         )
         share = self.compute[kind * FORMATS + kernel.format]
+        share = share * (1 - kernel.unaligned * (1 - self.unaligned[kernel.format]))
         return kernel.flops / (flops_per_second * share * filled)
 
     def rates(self, gpu: Gpu) -> Rates:
@@ -184,18 +202,24 @@ def read_model(path: Path) -> SpeedModel:
         kinds = [table["kind"][kind.name.lower()] for kind in Kind]
         return SpeedModel(
             **table["launch"],
+            launches=[table["launches"][_key(launch)] for launch in Launch],
+            overlap=[kind["overlap"] for kind in kinds],
             bandwidth=[kind["bandwidth"] for kind in kinds],
+            asking=[kind["asking"] for kind in kinds],
             compute=[kind.get(_key(unit), 1.0) for kind in kinds for unit in Format],
             half_inner=[kind.get("half_inner", 0.0) for kind in kinds],
             half_columns=[kind.get("half_columns", 0.0) for kind in kinds],
             half_tiles=[kind.get("half_tiles", 0.0) for kind in kinds],
             relaid=[kind.get(f"relaid_{_key(unit)}", 0.0) for kind in kinds for unit in Format],
+            unaligned=[table["unaligned"][_key(unit)] for unit in Format],
             generations={name: _generation(fields) for name, fields in table["generation"].items()},
             gpus={name: fields["speed"] for name, fields in table["gpu"].items()},
             ranges={
-                (family, known): (fields[key]["low"], fields[key]["high"])
+                (family, known, waits): (found["low"], found["high"])
                 for family, fields in table.get("range", {}).items()
                 for key, known in (("with_rows", True), ("without_rows", False))
+                for bound, waits in (("by_gpu", False), ("by_host", True))
+                for found in [fields[key][bound]]
             },
         )
     except KeyError as error:
@@ -210,7 +234,7 @@ def _generation(fields: dict[str, Any]) -> Generation:
     )
 
 
-def _key(unit: Format) -> str:
+def _key(unit: IntEnum) -> str:
     return unit.name.lower()
 
 

@@ -2,26 +2,28 @@
 
 Each operation is a kernel of some kind, which reaches a share of what the GPU sustains
 (:mod:`~engine.prediction.speed_model`): its time is ``k + max(moving, computing) + c ·
-min(moving, computing)``. Ratios, such as throughput at one batch size over another, are more
-reliable than times.
+min(moving, computing)``. The host launches kernels ahead of the GPU, in every phase of the step as
+fast as :mod:`~engine.prediction.launches` says, and waits for it at the end of each step. Ratios,
+such as throughput at one batch size over another, are more reliable than times.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 
-from ..answer.economics import FILLED_NOISE, UNFILLED_NOISE
+from ..answer.economics import FILLED_NOISE, UNFILLED_NOISE, within
 from ..choices import Precision
 from ..gpus import Gpu
-from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Operation
+from ..tracing.trace import COPY, ON_HOST, RECOMPUTATION, WAITING_COPY, Operation
 from .host import LINK_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
 from .intervals import RelativeRange, step_time_range
 from .kernels import Format, kernel_of, kind_of
+from .launches import LAUNCH_RANGE, launch_of
 from .speed_model import speed_model
 
 MICRO_BATCHES_TRACED = 2
@@ -37,7 +39,11 @@ COLLECTIVE = "c10d."
 _WAITED_FOR = "_c10d_functional."
 _INPUTS = "inputs"
 
-_OF_A_MICRO_BATCH = (_INPUTS, "forward", "backward")
+PASSES = ("forward", "backward", RECOMPUTATION)
+"""The phases of a micro-batch; what is recomputed is part of its backward pass."""
+PHASES = {"forward": 0, "backward": 1, RECOMPUTATION: 1, "optimizer": 2}
+"""The part of a step that the operations of a phase are in."""
+_UPDATE = 2
 
 
 class Family(StrEnum):
@@ -79,12 +85,16 @@ class StepTime:
         host_seconds: What the host takes to launch them.
         filled: The share of the time in which the GPU moves or computes as fast as it would with
             many more samples: the rest goes to launching, starting and half-empty waves of kernels.
+        fastest, slowest: ``seconds`` with the fastest host that is assumed, and the slowest; the
+            same where the host's launch time is known.
     """
 
     seconds: float
     gpu_seconds: float
     host_seconds: float
     filled: float
+    fastest: float
+    slowest: float
 
     @property
     def launch_limited(self) -> bool:
@@ -98,12 +108,27 @@ class KernelTime:
 
     Attributes:
         moving, computing: What the model predicts for each.
+        overlap: The share that the shorter of them adds to the longer.
         busy: What the longer of them would be if there were samples to fill the GPU.
     """
 
     moving: float
     computing: float
+    overlap: float
     busy: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """The work of one phase, in all of a step's micro-batches.
+
+    Attributes:
+        kernels: The number of kernels, by their times.
+        launches: What launching them keeps the host busy with, in launches of the mean.
+    """
+
+    kernels: Mapping[KernelTime, int]
+    launches: float
 
 
 @dataclass(frozen=True)
@@ -111,24 +136,31 @@ class StepWork:
     """The work of one training step on one GPU, in time as the model has it.
 
     Attributes:
-        kernels: The number of kernels, by their times.
-        launches: The number of operations that the host launches.
+        passes: Of the forward and the backward pass.
+        update: Of the optimizer, with what else the host does once in a step.
+        micro_batches: How many a step has.
         link_seconds: How long the link to other GPUs, and to offloaded tensors, is busy.
         copied_bytes: Of the batch, from the host to the GPU.
         on_host_seconds: How long the GPU waits for the host: for an optimizer that runs there, and
             for copies in the stream of its kernels.
         waiting_seconds: How long the link is busy while the step waits for it, as for the sums of
             split layers.
-        launch_seconds: What the host takes for one launch, where a self-check measured it.
+        launch_seconds: What the host takes for a launch, where that is known.
     """
 
-    kernels: Mapping[KernelTime, int]
-    launches: int
+    passes: tuple[Part, Part]
+    update: Part
+    micro_batches: int
     link_seconds: float
     copied_bytes: float
     on_host_seconds: float = 0.0
     waiting_seconds: float = 0.0
     launch_seconds: float | None = None
+
+    @property
+    def launches(self) -> float:
+        """What the step keeps one core of the host busy with, in launches of the mean."""
+        return math.fsum(part.launches for part in (*self.passes, self.update))
 
     def seconds(self, scales: Scales = UNSCALED) -> float:
         """The step time: copying the batch, then the longest of kernels, host and link."""
@@ -137,24 +169,63 @@ class StepWork:
     def timed(self, scales: Scales = UNSCALED) -> StepTime:
         """The step time in its parts.
 
-        The host waits for a copy from pageable memory, which in turn waits for the GPU's work.
+        The host waits for a copy from pageable memory, which in turn waits for the GPU's work: so
+        each micro-batch begins with both of them idle.
         """
-        model = speed_model()
-        start, overlap = model.kernel_seconds / scales.kernels, model.overlap
-        on_gpu = busy = 0.0
-        for kernel, times in self.kernels.items():
-            moving = kernel.moving / scales.bandwidth
-            computing = kernel.computing / scales.compute
-            on_gpu += times * (start + max(moving, computing) + overlap * min(moving, computing))
-            busy += times * kernel.busy
-        copying = self.copied_bytes / (model.copy_bytes_per_second * scales.copy)
-        launching = self.launch_seconds or model.host_seconds
-        on_host = self.launches * launching / scales.host
-        running = max(on_gpu + self.waiting_seconds, on_host, self.link_seconds)
-        running += self.on_host_seconds
-        seconds = copying + running
-        filled = busy / running if running > 0 else 1.0
-        return StepTime(seconds, on_gpu, on_host, min(filled, 1.0))
+        parts = (*self.passes, self.update)
+        gpu = [_gpu_seconds(part.kernels, scales) for part in parts]
+        copying = self.copied_bytes / (speed_model().copy_bytes_per_second * scales.copy)
+
+        def running(launch_seconds: float) -> float:
+            host = [part.launches * launch_seconds / scales.host for part in parts]
+            forward, backward, update = zip(host, gpu, strict=True)
+            backward = backward[0], backward[1] + self.waiting_seconds
+            passes = [(on_host / count, on_gpu / count) for on_host, on_gpu in (forward, backward)]
+            queued = (count - 1) * queue_seconds(passes) + queue_seconds([*passes, update])
+            return max(queued, self.link_seconds) + self.on_host_seconds
+
+        count, known = self.micro_batches, self.launch_seconds
+        launching = known or speed_model().host_seconds
+        fastest, slowest = (known, known) if known else LAUNCH_RANGE
+        seconds = running(launching)
+        busy = math.fsum(
+            times * kernel.busy for part in parts for kernel, times in part.kernels.items()
+        )
+        return StepTime(
+            seconds=copying + seconds,
+            gpu_seconds=math.fsum(gpu),
+            host_seconds=self.launches * launching / scales.host,
+            filled=min(busy / seconds, 1.0) if seconds > 0 else 1.0,
+            fastest=copying + running(fastest),
+            slowest=copying + running(slowest),
+        )
+
+
+def queue_seconds(phases: Iterable[tuple[float, float]]) -> float:
+    """When a GPU is through with the phases of a step that its host launches ahead.
+
+    Within a phase, both work at an even pace, so the GPU ends no sooner than its host, and no
+    sooner than its own work takes from when it could begin. A host that is ahead after one phase
+    stays ahead in the next.
+
+    Args:
+        phases: What each keeps the host busy and the GPU, in seconds.
+    """
+    host = gpu = 0.0
+    for launching, computing in phases:
+        gpu = max(max(gpu, host) + computing, host + launching)
+        host += launching
+    return gpu
+
+
+def _gpu_seconds(kernels: Mapping[KernelTime, int], scales: Scales) -> float:
+    start = speed_model().kernel_seconds / scales.kernels
+    total = 0.0
+    for kernel, times in kernels.items():
+        moving = kernel.moving / scales.bandwidth
+        computing = kernel.computing / scales.compute
+        total += times * (start + max(moving, computing) + kernel.overlap * min(moving, computing))
+    return total
 
 
 def predict_step_seconds(
@@ -190,10 +261,14 @@ def step_work(
         link_bytes_per_second: How fast a GPU sends to others, where several share the work.
     """
     time_of = _times_on(gpu, precision)
-    kernels: Counter[KernelTime] = Counter()
-    launches, copied_bytes, host_seconds = 0, 0.0, 0.0
-    link_seconds = waiting_seconds = 0.0
-    for operation, times in zip(operations, _runs(operations, micro_batches), strict=True):
+    model = speed_model()
+    kernels: list[Counter[KernelTime]] = [Counter(), Counter(), Counter()]
+    launches = [0.0, 0.0, 0.0]
+    if any(PHASES.get(operation.phase) == _UPDATE for operation in operations):
+        launches[_UPDATE] += model.step_launches
+    copied_bytes = host_seconds = link_seconds = waiting_seconds = 0.0
+    for operation, times in zip(operations, runs(operations, micro_batches), strict=True):
+        part = PHASES.get(operation.phase, 0)
         if operation.name.startswith(COLLECTIVE):
             link_seconds += times * operation.bytes_moved / link_bytes_per_second
         elif operation.name.startswith(_WAITED_FOR):
@@ -211,11 +286,18 @@ def step_work(
             taken = time_of(operation)
             if taken is None:
                 continue
-            kernels[taken] += times
-        launches += times
-    launching = gpu.checked.launch_seconds if gpu.checked else None
+            kernels[part][taken] += times
+        launches[part] += times * model.launches[launch_of(operation)]
+    forward, backward, update = map(Part, kernels, launches)
     return StepWork(
-        kernels, launches, link_seconds, copied_bytes, host_seconds, waiting_seconds, launching
+        passes=(forward, backward),
+        update=update,
+        micro_batches=micro_batches,
+        link_seconds=link_seconds,
+        copied_bytes=copied_bytes,
+        on_host_seconds=host_seconds,
+        waiting_seconds=waiting_seconds,
+        launch_seconds=gpu.launch_seconds,
     )
 
 
@@ -235,16 +317,18 @@ def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTim
             return None
         if operation.dtype == "bfloat16" and gpu.bf16_flops is None:  # no units for it
             kernel = replace(kernel, format=Format.FP32)
-        moving = model.moving_seconds(kernel, rates.bytes_per_second)
+        moving = model.moving_seconds(kernel, rates)
         peak = rates.flops_per_second[kernel.format]
         computing = model.computing_seconds(kernel, peak, rates.multiprocessors)
         full = model.computing_seconds(replace(kernel, tiles=_ANY), peak, rates.multiprocessors)
-        return KernelTime(moving, computing, max(moving, full) + model.overlap * min(moving, full))
+        overlap = model.overlap[kernel.kind]
+        busy = max(moving, full) + overlap * min(moving, full)
+        return KernelTime(moving, computing, overlap, busy)
 
     return time_of
 
 
-def _runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
+def runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
     """How often a step with that many micro-batches runs each operation of its trace.
 
     A micro-batch begins where its inputs are copied to the device. The first one creates the
@@ -255,7 +339,7 @@ def _runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
     for operation in operations:
         begun += operation.phase == _INPUTS != before
         before = operation.phase
-        repeated = begun == last and operation.phase in _OF_A_MICRO_BATCH
+        repeated = begun == last and operation.phase in (_INPUTS, *PASSES)
         yield micro_batches - last + 1 if repeated else 1
 
 
@@ -270,14 +354,32 @@ def family_of(operations: Sequence[Operation]) -> Family:
     return next((one for one in flops if flops[one] > _MOST * total), Family.OTHER)
 
 
-def time_range(operations: Sequence[Operation], gpu: Gpu) -> RelativeRange:
-    """The range of a step's predicted time, by its family and what is known of the GPU."""
-    return step_time_range(family_of(operations), gpu.name in speed_model().gpus)
+def time_range(operations: Sequence[Operation], gpu: Gpu, step: StepTime) -> RelativeRange:
+    """The range of a step's predicted time, by its family and what is known of GPU and host."""
+    has_rows = gpu.name in speed_model().gpus
+    span = step_time_range(family_of(operations), has_rows, step.launch_limited)
+    return RelativeRange(
+        span.low * step.fastest / step.seconds, span.high * step.slowest / step.seconds
+    )
 
 
-def ratio_noise(one: StepTime, other: StepTime) -> float:
-    """How far the ratio of two predicted speeds of one workload may be off, as a share."""
-    return FILLED_NOISE if min(one.filled, other.filled) >= FILLED else UNFILLED_NOISE
+def ratio_span(one: StepTime, other: StepTime, noise: float | None = None) -> tuple[float, float]:
+    """Where the speed of the other over that of the one may lie, as shares of what is predicted.
+
+    Both run on the same host, however fast that is.
+
+    Args:
+        one: The step of today.
+        other: The step of another batch, or of what moves make of the workload.
+        noise: How far the ratio may be off on a known host, as a share; by default, that of two
+            batches of one workload.
+    """
+    if noise is None:
+        noise = FILLED_NOISE if min(one.filled, other.filled) >= FILLED else UNFILLED_NOISE
+    ratio = one.seconds / other.seconds
+    hosts = [one.fastest / other.fastest / ratio, one.slowest / other.slowest / ratio, 1.0]
+    low, high = within(noise)
+    return min(hosts) * low, max(hosts) * high
 
 
 _MOST = 0.8

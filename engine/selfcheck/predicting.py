@@ -37,7 +37,7 @@ class Predicted:
     """
 
     numbers: dict[str, float]
-    launches: int = 0
+    launches: float = 0.0
     problem: str = ""
 
 
@@ -96,7 +96,7 @@ def _memory(trial: Trial) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def _time(workload: Workload, gpu: Gpu, step: Trace) -> tuple[int, float]:
+def _time(workload: Workload, gpu: Gpu, step: Trace) -> tuple[float, float]:
     """The launches of a step, and its seconds."""
     accumulated = workload.gradient_accumulation
     work = step_work(step.operations, gpu, workload.precision, accumulated)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.answer.conclusion import Findings, conclude, decision, verdict
+from engine.answer.economics import within
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
 from engine.assumptions import Assumptions
@@ -191,7 +192,7 @@ def found(recommended: int, current: int | None, ratio: float | None, **fields: 
         ),
         (found(1, None, None, safe_batch_size=0), "Try batch 1: no batch is certain to fit."),
         (
-            found(64, 16, 1.1, noise=0.15),
+            found(64, 16, 1.1, span=within(0.15)),
             f"Try batch 64: it is probably 1.10{TIMES} faster.",
         ),
     ],
@@ -222,9 +223,9 @@ def test_the_verdict_is_the_decision_and_what_fits() -> None:
 
 
 def test_between_gain_and_none_two_runs_would_tell() -> None:
-    probable = replace(FOUND, recommended=trial(32, speed=11.0), noise=0.15)
+    probable = replace(FOUND, recommended=trial(32, speed=11.0), span=within(0.15))
     runs = "memorymark measure bert --batch-size 8 and memorymark measure bert --batch-size 32"
     (caveat,) = [one for one in conclude(REQUEST, probable).caveats if "would tell" in one]
     assert caveat == f"Two short runs on the GPU would tell: {runs}"
-    sure = replace(probable, noise=0.03)
+    sure = replace(probable, span=within(0.03))
     assert not any("would tell" in one for one in conclude(REQUEST, sure).caveats)

@@ -163,11 +163,12 @@ def test_the_published_measurements_lie_within_the_range() -> None:
 
 
 def test_step_times_are_as_far_off_as_published_ones() -> None:
-    found = step_time_range("transformers", True)
-    assert found.low < 1 < found.high
-    unknown = step_time_range("transformers", False)
-    assert unknown.low <= found.low
-    assert unknown.high >= found.high
+    for launch_limited in (False, True):
+        found = step_time_range("transformers", True, launch_limited)
+        assert found.low < 1 < found.high
+        unknown = step_time_range("transformers", False, launch_limited)
+        assert unknown.low <= found.low
+        assert unknown.high >= found.high
 
 
 def test_your_own_residuals_count_but_not_those_of_the_cpu(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,9 @@ def convolution(groups: int, taps: int = 9, *, last: bool = False, name: str = "
         ("aten.sum", Kind.REDUCTION),
         ("aten._softmax_backward_data", Kind.SOFTMAX),
         ("aten.native_layer_norm", Kind.LAYER_NORM),
+        ("aten.native_layer_norm_backward", Kind.LAYER_NORM_BACKWARD),
+        ("aten._fused_rms_norm_backward", Kind.LAYER_NORM_BACKWARD),
+        ("aten.native_group_norm", Kind.BATCH_NORM),
         ("aten.native_batch_norm", Kind.BATCH_NORM),
         ("aten.native_batch_norm_backward", Kind.BATCH_NORM_BACKWARD),
         ("aten._scaled_dot_product_flash_attention", Kind.ATTENTION),
@@ -49,8 +53,21 @@ def test_the_name_tells_the_kind(name: str, kind: Kind) -> None:
 
 def test_what_the_optimizer_does_is_of_one_kind_but_for_its_products() -> None:
     assert kind_of(operation("aten.addmm", phase="optimizer")) is Kind.PRODUCT
-    for name in ("aten.add", "aten._fused_adamw_", "aten.linalg_vector_norm"):
+    for name in ("aten.add", "aten._foreach_add_", "aten.linalg_vector_norm"):
         assert kind_of(operation(name, phase="optimizer")) is Kind.OPTIMIZER
+    for phase in ("optimizer", "backward"):
+        fused = operation("aten._fused_adamw_", phase=phase)
+        assert kind_of(fused) is Kind.FUSED_OPTIMIZER
+
+
+def test_cudnn_normalizes_no_bf16() -> None:
+    norm = operation("aten.native_batch_norm", dtype="bfloat16")
+    assert kind_of(norm) is Kind.OWN_BATCH_NORM
+    assert kind_of(replace(norm, channels_last=True)) is Kind.BATCH_NORM
+    assert kind_of(replace(norm, dtype="float16")) is Kind.BATCH_NORM
+    backward = operation("aten.native_batch_norm_backward", dtype="bfloat16")
+    assert kind_of(backward) is Kind.OWN_BATCH_NORM_BACKWARD
+    assert kind_of(operation("aten.native_group_norm", dtype="bfloat16")) is Kind.BATCH_NORM
 
 
 def test_convolutions_are_told_apart_by_groups_taps_and_layout() -> None:
@@ -125,13 +142,16 @@ def test_the_constants_are_plausible() -> None:
     assert 1e-6 < model.kernel_seconds < 1e-5
     assert 17e-6 <= model.host_seconds <= 24e-6  # sweeps of Hugging Face's Trainer
     assert all(0.1 < share < 2 for share in model.bandwidth)
+    assert all(1e9 < asked < 1e12 for asked in model.asking)
+    assert all(0 <= share < 1 for share in model.overlap)
+    assert all(0.1 < launches < 10 for launches in model.launches)
     assert all(0.01 < share < 2 for share in model.compute)
     assert all(0.7 < speed < 1.4 for speed in model.gpus.values())
     for low, high in model.ranges.values():
         assert 0.4 < low < 1 < high < 3
-    for (family, known), (low, high) in model.ranges.items():
+    for (family, known, waits), (low, high) in model.ranges.items():
         if known:
-            wider = model.ranges[family, False]
+            wider = model.ranges[family, False, waits]
             assert wider[0] <= low
             assert wider[1] >= high
     assert not math.isnan(sum(model.compute))

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE
+from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, within
 from engine.choices import Precision
 from engine.gpus import GPUS
 from engine.prediction.kernels import FORMATS, Format, Kind
+from engine.prediction.launches import OF_BERT, Launch, launch_of
 from engine.prediction.speed_model import speed_model
 from engine.prediction.step_time import (
     Family,
@@ -17,14 +18,15 @@ from engine.prediction.step_time import (
     StepTime,
     family_of,
     predict_step_seconds,
-    ratio_noise,
+    queue_seconds,
+    ratio_span,
     step_work,
 )
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.trace import Operation
+from engine.tracing.trace import RECOMPUTATION, Operation
 
 A10 = GPUS["a10"]
 T4 = GPUS["t4"]
@@ -68,21 +70,23 @@ def test_a_matrix_product_is_limited_by_its_flops() -> None:
 
 def test_an_elementwise_operation_is_limited_by_its_bytes() -> None:
     addition = work("aten.add", "float32", 0, 10**10)
-    bandwidth = MODEL.rates(A10).bytes_per_second * MODEL.bandwidth[Kind.ELEMENTWISE]
-    assert gpu_seconds(addition) == pytest.approx(10**10 / bandwidth)
+    memory = MODEL.rates(A10).bytes_per_second * MODEL.bandwidth[Kind.ELEMENTWISE]
+    asked = A10.multiprocessors * MODEL.asking[Kind.ELEMENTWISE]
+    assert gpu_seconds(addition) == pytest.approx(10**10 * (1 / memory + 1 / asked))
 
 
 def test_the_shorter_of_moving_and_computing_overlaps_in_part() -> None:
     both = replace(product(), bytes_moved=10**11)
     moving, computing = gpu_seconds(replace(both, flops=0)), gpu_seconds(product())
     longer, shorter = max(moving, computing), min(moving, computing)
-    assert gpu_seconds(both) == pytest.approx(longer + MODEL.overlap * shorter)
+    assert gpu_seconds(both) == pytest.approx(longer + MODEL.overlap[Kind.PRODUCT] * shorter)
 
 
 def test_a_small_step_is_limited_by_the_hosts_launches() -> None:
     tiny = [work("aten.add", "float32", 0, 16)] * 100
     found = step_work(tiny, A10, FP32).timed()
-    assert found.seconds == pytest.approx(100 * MODEL.host_seconds)
+    launching = MODEL.launches[Launch.FUNCTION] * MODEL.host_seconds
+    assert found.seconds == pytest.approx(100 * launching)
     assert found.launch_limited
     assert not step_work([product()], A10, FP32).timed().launch_limited
 
@@ -95,6 +99,18 @@ def test_small_products_reach_less_than_large_ones() -> None:
 
     assert speed(128, 1024) < speed(1024, 1024) < speed(16_384, 1024)
     assert speed(16_384, 32) < speed(16_384, 256)
+
+
+def test_tensor_cores_are_slower_where_rows_are_not_aligned() -> None:
+    def seconds(columns: int, dtype: str = "float16", phase: str = "forward") -> float:
+        shape = (1, 8192, columns, 4096)
+        return gpu_seconds(work("aten.mm", dtype, 10**13, 0, phase, shape))
+
+    assert seconds(50_257) > 2 * seconds(50_264)
+    assert seconds(50_257, "float32") == pytest.approx(seconds(50_264, "float32"), rel=0.01)
+    samples = (1, 8191, 4096, 4096)  # any number of samples will do
+    product = work("aten.mm", "float16", 10**13, 0, shape=samples)
+    assert gpu_seconds(product) == pytest.approx(seconds(4096), rel=0.01)
 
 
 @given(low=st.integers(1, 5000), high=st.integers(1, 5000), name=st.sampled_from(sorted(GPUS)))
@@ -188,10 +204,91 @@ def test_a_step_is_of_the_family_that_most_of_its_flops_are() -> None:
     assert family_of([work("aten.add", "float32", 0, 10)]) is Family.OTHER
 
 
+FULL = StepTime(1.0, 1.0, 0.1, filled=0.97, fastest=1.0, slowest=1.0)
+EMPTY = StepTime(1.0, 0.5, 1.0, filled=0.4, fastest=1.0, slowest=1.0)
+
+
 def test_a_ratio_is_better_known_where_both_batches_fill_the_gpu() -> None:
-    full, empty = StepTime(1.0, 1.0, 0.1, 0.97), StepTime(1.0, 0.5, 1.0, 0.4)
-    assert ratio_noise(full, full) == FILLED_NOISE
-    assert ratio_noise(full, empty) == ratio_noise(empty, full) == UNFILLED_NOISE
+    assert ratio_span(FULL, FULL) == within(FILLED_NOISE)
+    assert ratio_span(FULL, EMPTY) == ratio_span(EMPTY, FULL) == within(UNFILLED_NOISE)
+
+
+def test_a_ratio_is_as_uncertain_as_the_host_makes_it() -> None:
+    waiting = replace(EMPTY, fastest=0.5, slowest=3.0)
+    low, high = within(UNFILLED_NOISE)
+    assert ratio_span(waiting, FULL) == pytest.approx((0.5 * low, 3 * high))
+    assert ratio_span(FULL, waiting) == pytest.approx((low / 3, 2 * high))
+    assert ratio_span(waiting, waiting) == within(UNFILLED_NOISE)  # both on the same host
+
+
+PHASES = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), max_size=5)
+
+
+@given(PHASES)
+def test_a_step_takes_no_less_than_host_and_gpu_and_no_more_than_both(
+    phases: list[tuple[float, float]],
+) -> None:
+    host, gpu = (sum(one[side] for one in phases) for side in (0, 1))
+    seconds = queue_seconds(phases)
+    assert max(host, gpu) - 1e-9 <= seconds <= host + gpu + 1e-9
+
+
+def test_a_host_that_is_ahead_stays_ahead() -> None:
+    assert queue_seconds([(1, 5), (3, 2)]) == 7  # the second phase is launched behind the first
+    assert queue_seconds([(5, 1), (1, 4)]) == 9  # the GPU waits for the first, then has its work
+    assert queue_seconds([]) == 0
+
+
+def test_where_the_launch_time_is_known_no_host_is_assumed() -> None:
+    step = [work("aten.add", "float32", 0, 10) for _ in range(1000)]
+    assumed = step_work(step, A10, FP32).timed()
+    assert assumed.fastest < assumed.seconds < assumed.slowest
+    assert assumed.slowest == pytest.approx(4 * assumed.fastest)  # 15 and 60 microseconds
+    known = step_work(step, replace(A10, launch_seconds=40e-6), FP32).timed()
+    assert known.fastest == known.seconds == known.slowest
+    assert known.host_seconds == pytest.approx(assumed.host_seconds * 2)
+    assert known.launch_limited
+
+
+def test_a_step_that_fills_the_gpu_does_not_depend_on_its_host() -> None:
+    step = step_work([product()], A10, FP32).timed()
+    assert step.fastest == step.seconds == step.slowest
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "launch"),
+    [
+        ("aten.addmm", "forward", Launch.MODULE),
+        ("aten.native_layer_norm", "forward", Launch.MODULE),
+        ("aten.add", "forward", Launch.FUNCTION),
+        ("aten._to_copy", "forward", Launch.CAST),
+        ("aten.mm", "backward", Launch.BACKWARD),
+        ("aten.copy_", "backward", Launch.BACKWARD_CAST),
+        ("aten.addmm", "recomputation", Launch.MODULE),
+        ("aten._fused_adamw_", "optimizer", Launch.OPTIMIZER),
+    ],
+)
+def test_launches_by_what_runs_on_the_host(name: str, phase: str, launch: Launch) -> None:
+    assert launch_of(work(name, "float32", 0, 10, phase)) is launch
+
+
+def test_a_launch_is_the_mean_of_berts() -> None:
+    mean = sum(MODEL.launches[launch] * times for launch, times in OF_BERT.items())
+    mean += MODEL.step_launches
+    assert mean == pytest.approx(sum(OF_BERT.values()), rel=0.01)
+
+
+@pytest.mark.usefixtures("small_models")
+def test_what_checkpointing_runs_again_keeps_the_host_as_busy_as_a_forward_pass() -> None:
+    plain, again = (
+        trace(small_workload("bert", gradient_checkpointing=each), 4, cuda_behaviour(9.0))
+        for each in (False, True)
+    )
+    assert not [one for one in plain.operations if one.phase == RECOMPUTATION]
+    forward = [one for one in again.operations if one.phase == "forward"]
+    recomputed = [one for one in again.operations if one.phase == RECOMPUTATION]
+    assert 0.5 * len(forward) < len(recomputed) <= len(forward)
+    assert {one.name for one in recomputed} <= {one.name for one in forward} | {"aten.detach"}
 
 
 def micro_batch(flops: int) -> list[Operation]:
@@ -222,7 +319,7 @@ def test_a_step_without_accumulation_is_timed_as_traced() -> None:
 def test_scales_are_factors_on_the_rates() -> None:
     operations = [product(), product(), work("aten.add", "float32", 0, 10**11)]
     found = step_work(operations, A10, FP32)
-    assert sorted(found.kernels.values()) == [1, 2]
+    assert sorted(found.passes[0].kernels.values()) == [1, 2]
     assert found.seconds() == predict_step_seconds(operations, A10, FP32)
     twice = Scales(compute=2.0, bandwidth=2.0, kernels=2.0, host=2.0, copy=2.0)
     assert found.seconds(twice) == pytest.approx(found.seconds() / 2)

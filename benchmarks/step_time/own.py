@@ -1,0 +1,135 @@
+"""The steps and kernels that we measured ourselves on one H100, as rows to fit on.
+
+The steps are those of :mod:`benchmarks.h100`; the kernels of eight steps are in
+``benchmarks/data/h100_kernels.json.gz``, by operator and shapes, as ``torch.profiler`` found them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarks.gpu.calibration import fields_of
+from benchmarks.gpu.results import load
+from benchmarks.h100 import ROOT, RUN, TRIALS, python_of_measurements, read_settings
+from benchmarks.step_time.rows import DATA, OWN, OWN_GPU, Row
+from benchmarks.step_time.work import file_of, is_traced
+from engine.prediction.kernels import Kind, kind_of
+from engine.tracing.trace import Operation
+
+KERNELS = DATA / "h100_kernels.json.gz"
+STEPS, OF_RUN = OWN
+_LEAST_SHARE = 0.003
+"""Kinds that take less of a step's time on the GPU decide nothing."""
+_OPERATOR, _FROM_HOST = "aten::", "HtoD"
+_CONVOLUTION = "convolution"
+_BACKWARD = "backward"
+
+
+def own_rows() -> list[Row]:
+    """All rows: of whole steps, and of the kernels of one kind in a step."""
+    return [*_steps(), *_steps_of_the_run(), *_kernels()]
+
+
+def trace_missing_own(rows: Sequence[Row]) -> None:
+    """Trace the steps that are not traced yet, with the packages of the measurements.
+
+    Raises:
+        EngineError: If their environment cannot be made.
+        CalledProcessError: If tracing ends early; it has said why.
+    """
+    missing = {row.work_name: row for row in rows if not is_traced(row)}
+    jobs = [
+        {"fields": json.loads(row.trace), "batch": row.batch, "file": str(file_of(row.work_name))}
+        for row in sorted(missing.values(), key=lambda row: row.trace)
+    ]
+    if not jobs:
+        return
+    sys.stderr.write(f"Tracing {len(jobs):,} steps of our own ...\n")
+    file_of("").parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        [str(python_of_measurements()), "-m", "benchmarks.step_time.own_tracing"],
+        input="".join(json.dumps(job) + "\n" for job in jobs),
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+
+
+def _steps() -> Iterator[Row]:
+    with TRIALS.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["step_seconds"]:
+                fields = {"model": row["model"]} | read_settings(row["settings"])
+                yield _row(STEPS, fields, int(row["batch_size"]), float(row["step_seconds"]))
+
+
+def _steps_of_the_run() -> Iterator[Row]:
+    for row in load(RUN).rows:
+        measured = row.measured
+        if row.limit_bytes is None and measured.fits and measured.step_seconds:
+            fields = fields_of(row.workload)
+            yield _row(OF_RUN, fields, measured.batch_size, measured.step_seconds)
+
+
+def _kernels() -> Iterator[Row]:
+    steps = json.loads(gzip.decompress(KERNELS.read_bytes()))
+    for name, step in steps.items():
+        settings, _, batch = name.partition(" @ ")
+        model, _, settings = settings.partition(" ")
+        fields = {"model": model} | read_settings(settings)
+        found = seconds_by_kind(step["rows"])
+        least = _LEAST_SHARE * math.fsum(found.values())
+        for kind, seconds in found.items():
+            if seconds > least:
+                yield _row(STEPS, fields, int(batch), seconds, kind.name)
+
+
+def _row(source: str, fields: Mapping[str, Any], batch: int, seconds: float, kind: str = "") -> Row:
+    return Row(
+        source=source,
+        gpu=OWN_GPU,
+        trace=json.dumps(fields, sort_keys=True),
+        size=0,
+        precision=fields.get("precision", "fp32"),
+        optimizer=fields.get("optimizer", ""),
+        batch=batch,
+        channels_last=False,
+        seconds=seconds,
+        kind=kind,
+    )
+
+
+def seconds_by_kind(rows: Sequence[tuple[str, Any, int, float]]) -> dict[Kind, float]:
+    """What the kernels of each kind take, of a profile's rows: name, shapes, count, microseconds.
+
+    Copies from the host are no kernels.
+    """
+    found: dict[Kind, float] = defaultdict(float)
+    for name, shapes, _, microseconds in rows:
+        if name.startswith(_OPERATOR):
+            found[_kind(name.removeprefix(_OPERATOR), shapes)] += microseconds / 1e6
+        elif _FROM_HOST in name:
+            found[Kind.COPY] -= microseconds / 1e6
+    return dict(found)
+
+
+def _kind(name: str, shapes: str) -> Kind:
+    phase = _BACKWARD if _BACKWARD in name else "forward"
+    if name.startswith(("_fused_", "_foreach_")):
+        phase = "optimizer"
+    if _CONVOLUTION not in name:
+        # PyTorch's own batch norm is told by its number format in a trace, here by its name.
+        dtype = "bfloat16" if name.startswith("native_batch_norm") else "float32"
+        return kind_of(Operation(f"aten.{name}", dtype, 0, 0, phase))
+    weight = json.loads(shapes)[2 if phase == _BACKWARD else 1]
+    shape = (1, weight[0], weight[1], math.prod(weight[2:]), 1)
+    suffix = "_backward" if phase == _BACKWARD else ""
+    return kind_of(Operation(f"aten.convolution{suffix}", "float32", 0, 0, phase, shape))

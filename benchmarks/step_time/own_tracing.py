@@ -1,0 +1,50 @@
+"""Traces steps that we measured; :mod:`benchmarks.step_time.own` starts it with their transformers.
+
+It reads jobs as lines of JSON, and writes the operations of each step into the file it names.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from benchmarks.step_time.rows import OWN_GPU
+from engine.gpus import GPUS
+from engine.hub import resolve
+from engine.prediction.step_time import runs
+from engine.prediction.traces import trace_workload
+from engine.tracing.lowering import cuda_behaviour
+from engine.workload import Workload
+
+
+def main() -> None:
+    jobs = map(json.loads, sys.stdin)
+    behaviour = cuda_behaviour(GPUS[OWN_GPU].compute_capability)
+    for fields, group in groupby(jobs, lambda job: job["fields"]):
+        workload = resolve(Workload.parse(fields))
+        trace_at = trace_workload(workload, behaviour, lambda _: None)
+        for job in group:
+            operations = trace_at(job["batch"]).operations
+            work = Counter[Any]()
+            counts = runs(operations, workload.gradient_accumulation)
+            for operation, times in zip(operations, counts, strict=True):
+                work[operation] += times
+            _write(Path(job["file"]), work)
+        sys.stderr.write(f"{workload.preset.display_name}\n")
+
+
+def _write(file: Path, work: Counter[Any]) -> None:
+    rows = [
+        (one.name, one.dtype, one.phase, one.channels_last, times, one.numbers, one.numbers)
+        for one, times in work.items()
+    ]
+    file.write_bytes(gzip.compress(json.dumps({"operations": rows}).encode()))
+
+
+if __name__ == "__main__":
+    main()
