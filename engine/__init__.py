@@ -37,6 +37,7 @@ def predict(
     trainer_options: Mapping[str, Any] | None = None,
     memory_limit_bytes: int | None = None,
     allocator: str = "",
+    launch_microseconds: float | None = None,
     emit: Callable[[Event], None] = lambda event: None,
 ) -> BatchTrials:
     """Predict the memory and time of training that is set up in this process; nothing is run.
@@ -56,6 +57,8 @@ def predict(
             checkpoints.
         memory_limit_bytes: Emulates a smaller GPU.
         allocator: Options of the caching allocator, as in ``PYTORCH_ALLOC_CONF``.
+        launch_microseconds: What one core of the machine takes to launch an operation; measured
+            by ``memorymark selfcheck`` there, and 15 to 60 µs where nothing is known.
         emit: Receives log lines as they come.
 
     Returns:
@@ -78,6 +81,7 @@ def predict(
         "gpu": gpu,
         "memory_limit_bytes": memory_limit_bytes,
         "allocator": allocator,
+        "launch_microseconds": launch_microseconds,
     }
     script: Factory | Live
     if isinstance(training, str) and loader is None and trainer_options is None:
@@ -125,6 +129,7 @@ def analyze(
     gradient_accumulation: int = 1,
     global_batch_size: int | None = None,
     allocator: str = "",
+    launch_microseconds: float | None = None,
     hours_per_run: float | None = None,
     runs_per_year: float | None = None,
     price_per_hour_usd: float | None = None,
@@ -158,6 +163,8 @@ def analyze(
         global_batch_size: Samples per optimizer step to keep by accumulating micro-batches; the
             factory needs the argument above.
         allocator: Options of the caching allocator, as in ``PYTORCH_ALLOC_CONF``.
+        launch_microseconds: What one core of the machine takes to launch an operation; measured
+            by ``memorymark selfcheck`` there, and 15 to 60 µs where nothing is known.
         hours_per_run: GPU-hours per training run today; 8 if not set.
         runs_per_year: Number of such runs; 100 if not set.
         price_per_hour_usd: Per GPU; the catalogue price if not set.
@@ -184,6 +191,7 @@ def analyze(
         "gradient_accumulation": gradient_accumulation,
         "global_batch_size": global_batch_size,
         "allocator": allocator,
+        "launch_microseconds": launch_microseconds,
         "hours_per_run": hours_per_run,
         "runs_per_year": runs_per_year,
         "price_per_hour_usd": price_per_hour_usd,

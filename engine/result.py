@@ -41,7 +41,8 @@ class Trial:
             quartiles of a measured one, ``None`` if only one step was timed.
         operations_seconds: What the operations of the step alone are predicted to take, which
             measured steps on that GPU may have corrected in ``step_seconds``. Also of a measured
-            trial on a catalogue GPU, so that others learn from it; ``None`` if unknown.
+            trial on a catalogue GPU, so that others learn from it; ``None`` if unknown, or if a
+            host decides of which nothing is known.
         breakdown: Bytes at the peak by category (``parameters``, ``gradients``,
             ``optimizer_state``, ``casts``: copies of parameters in another number format,
             ``activations``: kept from one phase of the step to the next, ``temporaries``: created

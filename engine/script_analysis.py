@@ -256,7 +256,7 @@ def _prediction(
     if not isinstance(request.script, Factory):
         accumulated = max(accumulated, trace.micro_batches)
     span = time_range(trace.operations, gpu, step)
-    return timed(trial, step.seconds, batch_size * accumulated, span)
+    return timed(trial, step, batch_size * accumulated, span)
 
 
 def _step_time(request: ScriptRequest, gpu: Gpu, trace: Trace) -> StepTime:

@@ -62,7 +62,7 @@ def predictor(workload: Workload, facts: DeviceFacts) -> Callable[[int | None, i
         accumulated = workload.gradient_accumulation
         time = step_work(step.operations, gpu, workload.precision, accumulated).timed()
         span = time_range(step.operations, gpu, time)
-        return timed(trial, time.seconds, batch_size * accumulated, span)
+        return timed(trial, time, batch_size * accumulated, span)
 
     return predict
 

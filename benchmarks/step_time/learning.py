@@ -18,6 +18,7 @@ from engine.prediction.correction import Experience
 from engine.prediction.intervals import Counted, Residual
 from engine.prediction.past_errors import percentile
 from engine.prediction.speed_model import step_predictor
+from engine.prediction.step_time import HOST_DECIDES
 from engine.workload import Workload
 
 _THIS = Workload("bert")
@@ -123,7 +124,14 @@ def _learned(known: str, errors: Sequence[tuple[float, float]]) -> Learned:
 
 
 def _kept(found: Iterable[Predicted]) -> list[Predicted]:
-    return [row for row in found if row.fitted and not row.source.startswith("timm")]
+    """Without steps that depend on their host, of which the engine learns nothing either."""
+    return [
+        row
+        for row in found
+        if row.fitted
+        and not row.source.startswith("timm")
+        and row.slowest <= HOST_DECIDES * row.fastest
+    ]
 
 
 def _workload(row: Predicted) -> tuple[str, str, int, str, bool]:

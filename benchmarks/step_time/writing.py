@@ -45,7 +45,7 @@ def ranges_as_toml(ranges: Ranges, median: float, percentile_90: float) -> str:
         f"# Where constants had not seen the architecture, the error is {median:.1%} in the",
         f"# median and {percentile_90:.1%} at the 90th percentile.",
         "#",
-        "# Measured over predicted: where 92% of the steps lay whose architecture or whose GPU the",
+        "# Measured over predicted: where 95% of the steps lay whose architecture or whose GPU the",
         "# constants had not seen, on a host whose launch time is known.",
         "[range]",
     ]

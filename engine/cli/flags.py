@@ -55,6 +55,7 @@ BATCH_SIZE = Flag("--batch-size", "current_batch_size", "N", "samples per step",
 CURRENT_BATCH_SIZE = _flag("current_batch_size")
 MEMORY_LIMIT = _flag("memory_limit_bytes")
 ALLOCATOR = _flag("allocator")
+LAUNCH_TIME = _flag("launch_microseconds")
 WORKLOAD = tuple(_flag(name) for name in described_fields(Workload) if name != "model")
 GLOBAL_BATCH = (_flag("batch_multiple"), _flag("global_batch_size"))
 ECONOMICS = tuple(map(_flag, described_fields(Assumptions)))
@@ -75,9 +76,10 @@ ANALYZE = (
     *GLOBAL_BATCH,
     MEMORY_LIMIT,
     ALLOCATOR,
+    LAUNCH_TIME,
     *ECONOMICS,
 )
-PREDICT = (BATCH_SIZE, CATALOGUE_GPU, *WORKLOAD, MEMORY_LIMIT, ALLOCATOR)
+PREDICT = (BATCH_SIZE, CATALOGUE_GPU, *WORKLOAD, MEMORY_LIMIT, ALLOCATOR, LAUNCH_TIME)
 MEASURE = (BATCH_SIZE, *WORKLOAD, MEMORY_LIMIT, ALLOCATOR)
 PLAN = (
     replace(
@@ -89,6 +91,7 @@ PLAN = (
     CURRENT_BATCH_SIZE,
     *WORKLOAD,
     *GLOBAL_BATCH,
+    LAUNCH_TIME,
     *ECONOMICS,
 )
 COMPILED_BATCH_SIZE = "4"

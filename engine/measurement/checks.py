@@ -20,7 +20,12 @@ from ..gpus import GPUS, LOCAL, catalogue_name
 from ..hub import resolve
 from ..prediction.analysis import format_trial
 from ..prediction.intervals import PUBLISHED, Counted, Residual, own_file, read_residuals
-from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
+from ..prediction.probe import (
+    operations_seconds,
+    predict_live_memory,
+    predict_memory,
+    predict_step,
+)
 from ..prediction.speed_model import step_predictor
 from ..prediction.tracer import TraceAt, trace
 from ..prediction.traces import trace_workload
@@ -112,7 +117,7 @@ def _predicted_again(residual: Residual) -> Residual:
     )
     trial = predict_memory(GpuFacts(gpu.display_name, gpu.total_bytes, gpu.usable_bytes), step)
     if residual.counted is Counted.STEP_SECONDS:
-        predicted = operations_seconds(workload, gpu, step)
+        predicted = predict_step(workload, gpu, step).seconds
     else:
         predicted = getattr(trial, residual.counted)
     return _with_prediction(residual, predicted)

@@ -32,6 +32,7 @@ from .caveats import (
     NOTHING_RUN,
     caveats_of,
     checked_caveats,
+    host_caveats,
     negatives_caveats,
     smaller_multiple_caveat,
     whole_experts,
@@ -258,6 +259,7 @@ def predict_findings(
         safe_batch_size=limits.safe_batch_size,
         caveats=[
             *caveats_of(step, recommended, outcome, limits.safe_batch_size, waits),
+            *host_caveats(compared.batch_size, times[0]),
             *smaller_multiple_caveat(request, limits.batch_multiple),
         ],
         timeline=timeline(step),

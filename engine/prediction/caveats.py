@@ -13,7 +13,9 @@ from ..tracing.trace import Trace
 from ..workload import Workload
 from .host import offload_caveats
 from .intervals import RelativeRange, memory_range
+from .launches import LAUNCH_RANGE
 from .probe import convolves
+from .step_time import StepTime, host_decides
 
 NOTHING_RUN = (
     "Nothing was run. Memory is predicted by tracing the training step and replaying its "
@@ -42,6 +44,24 @@ def checked_caveats(gpu: Gpu) -> list[str]:
     if (launching := gpu.launch_seconds) is not None:
         measured.append(f"the time to launch an operation ({1e6 * launching:.0f} µs)")
     return [f"{listed(measured)} were {gpu.checked.where}."]
+
+
+def host_caveats(batch_size: int, step: StepTime) -> list[str]:
+    """That the speed of a batch depends on the machine's CPU, where nothing is known of that.
+
+    Args:
+        batch_size: The current one, or the recommended one without a current one.
+        step: Of that batch.
+    """
+    if not host_decides(step):
+        return []
+    fast, slow = (f"{1e6 * seconds:.0f}" for seconds in LAUNCH_RANGE)
+    return [
+        f"How fast batch {batch_size:,} is depends on the machine's CPU: a step is predicted to "
+        f"take {1e3 * step.fastest:,.3g} ms if it launches an operation in {fast} µs, and "
+        f"{1e3 * step.slowest:,.3g} ms if it takes {slow} µs, as assumed of fast and slow "
+        "machines. memorymark selfcheck measures it; the launch time can be set too."
+    ]
 
 
 def caveats_of(

@@ -19,7 +19,7 @@ from .colocation import beside_vllm, vllm_bytes_in_update
 from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval
 from .lengths import samples_per_row
-from .step_time import COLLECTIVE, PASSES, StepTime, step_work, time_range
+from .step_time import COLLECTIVE, PASSES, StepTime, host_decides, step_work, time_range
 
 COMPUTED_RANGE = RelativeRange(0.85, 1.15)
 """Assumed of memory that is in part arithmetic: little was published to hold it against."""
@@ -68,7 +68,7 @@ def predict_trial(
     step = predict_step(workload, gpu, trace)
     samples = samples_of_step(workload, trace)
     span = time_range(trace.operations, gpu, step)
-    return timed(trial, step.seconds, samples, span, correction)
+    return timed(trial, step, samples, span, correction)
 
 
 def usable_bytes(workload: Workload, gpu: Gpu) -> int:
@@ -111,7 +111,7 @@ def predict_speed(
     workload: Workload, gpu: Gpu, trace: Trace, correction: Correction = UNCORRECTED
 ) -> float:
     """Samples per second of a batch that fits, as :func:`predict_trial` has it."""
-    seconds = operations_seconds(workload, gpu, trace) * correction.factor(trace.batch_size)
+    seconds = predict_step(workload, gpu, trace).seconds * correction.factor(trace.batch_size)
     return samples_of_step(workload, trace) / seconds
 
 
@@ -121,13 +121,23 @@ def samples_of_step(workload: Workload, trace: Trace) -> float:
     return trace.batch_size * samples_per_row(workload) * batches
 
 
-def operations_seconds(workload: Workload, gpu: Gpu, trace: Trace) -> float:
-    """What the operations of a step are predicted to take on a GPU, over its micro-batches."""
-    return predict_step(workload, gpu, trace).seconds
+def operations_seconds(workload: Workload, gpu: Gpu, trace: Trace) -> float | None:
+    """What the operations of a step are predicted to take on a GPU, to learn from measured steps.
+
+    Returns:
+        ``None`` where the step depends on a host of which nothing is known: what it takes says
+        nothing of the GPU.
+    """
+    return comparable_seconds(predict_step(workload, gpu, trace))
+
+
+def comparable_seconds(step: StepTime) -> float | None:
+    """The same of a step that was predicted before."""
+    return None if host_decides(step) else step.seconds
 
 
 def predict_step(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
-    """The same in its parts."""
+    """What a step is predicted to take, over its micro-batches, in its parts."""
     if workload.pipeline_parallel > 1:
         return _predict_stage(workload, gpu, trace)
     accumulated = workload.gradient_accumulation
@@ -182,7 +192,7 @@ _REDUCED = (f"{COLLECTIVE}_reduce_scatter_base_", f"{COLLECTIVE}allreduce_")
 
 def timed(
     trial: Trial,
-    operations_seconds: float,
+    step: StepTime,
     samples: float,
     span: RelativeRange,
     correction: Correction = UNCORRECTED,
@@ -191,12 +201,12 @@ def timed(
 
     Args:
         trial: One that fits.
-        operations_seconds: Of one step, by its operations.
+        step: By its operations.
         samples: Of one step, over its micro-batches and GPUs.
         span: Of the predicted time.
         correction: What measured steps say of it.
     """
-    seconds = operations_seconds * correction.factor(trial.batch_size)
+    seconds = step.seconds * correction.factor(trial.batch_size)
     span = correction.narrowed(span)
     return replace(
         trial,
@@ -204,7 +214,7 @@ def timed(
         samples_per_second=samples / seconds,
         step_seconds_low=seconds * span.low,
         step_seconds_high=seconds * span.high,
-        operations_seconds=operations_seconds,
+        operations_seconds=comparable_seconds(step),
     )
 
 

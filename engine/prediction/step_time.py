@@ -382,5 +382,13 @@ def ratio_span(one: StepTime, other: StepTime, noise: float | None = None) -> tu
     return min(hosts) * low, max(hosts) * high
 
 
+def host_decides(step: StepTime) -> bool:
+    """Whether the time of a step depends on its host, of which nothing is known."""
+    return step.slowest > HOST_DECIDES * step.fastest
+
+
+HOST_DECIDES = 1.25
+"""From this ratio of the slowest to the fastest step on: more than GPUs of a kind differ by."""
+
 _MOST = 0.8
 """The share of FLOPs that makes a step one of a family; patches of images are convolved too."""

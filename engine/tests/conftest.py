@@ -11,6 +11,7 @@ import pytest
 
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import Task
+from engine.prediction.step_time import StepTime
 from engine.tests.small import made_small, small_sizes
 from engine.workload import Workload
 
@@ -82,3 +83,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+def step_of(seconds: float) -> StepTime:
+    """A step that only its GPU decides."""
+    return StepTime(seconds, seconds, 0.0, filled=1.0, fastest=seconds, slowest=seconds)

@@ -22,6 +22,7 @@ from engine.prediction.probe import timed
 from engine.prediction.traces import trace_request
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
+from engine.tests.conftest import step_of
 
 WIDE = RelativeRange(0.8, 1.25)
 Choose = Callable[..., tuple[AnalysisRequest, str]]
@@ -44,7 +45,7 @@ def trial_on(gpu: Gpu, batch_size: int, gib_per_sample: float) -> Trial:
         device_used_bytes=used,
         device_used_high_bytes=used + used // 10,
     )
-    return timed(trial, batch_size / speed, batch_size, WIDE) if fits else trial
+    return timed(trial, step_of(batch_size / speed), batch_size, WIDE) if fits else trial
 
 
 @pytest.fixture

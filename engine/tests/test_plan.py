@@ -27,6 +27,7 @@ from engine.prediction.probe import timed
 from engine.prediction.tracer import TraceAt
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
+from engine.tests.conftest import step_of
 
 
 def ask(gpu: str = "a10", **fields: object) -> AnalysisRequest:
@@ -55,7 +56,7 @@ def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[..., Trial]:
             device_used_bytes=used,
             device_used_high_bytes=used,
         )
-        return timed(trial, batch_size / speed, batch_size, WIDE) if fits else trial
+        return timed(trial, step_of(batch_size / speed), batch_size, WIDE) if fits else trial
 
     return predict
 
