@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.errors import Errors
 from benchmarks.estimators import Question
 from engine.errors import EngineError
-from engine.gpus import GPUS
+from engine.gpus import BUILT_IN
 from engine.prediction.intervals import memory_range
 from engine.result import GpuFacts, Trial
 from engine.texts import Texts
@@ -155,11 +155,14 @@ def read_measurements(text: str) -> list[Measurement]:
     """
     read = tomllib.loads(text)
     setups = read.get("setups", {})
-    places = {name: GpuMemory(**table) for name, table in read.get("gpus", {}).items()}
-    for gpu in GPUS.values():
-        places[gpu.name] = GpuMemory(
+    places = {
+        gpu.name: GpuMemory(
             gpu.display_name, gpu.total_bytes, gpu.context_bytes, gpu.compute_capability
         )
+        for gpu in BUILT_IN.values()
+    }
+    # The file's own come last: what those machines reported counts more than the catalogue.
+    places |= {name: GpuMemory(**table) for name, table in read.get("gpus", {}).items()}
     return [_measurement(_whole(table, setups), places) for table in read["measurement"]]
 
 

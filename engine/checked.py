@@ -241,7 +241,9 @@ class SelfCheck:
     @property
     def gpu_name(self) -> str:
         """The catalogue's name of the GPU; empty where it has none."""
-        return (catalogue_name(self.device.name) or "") if self.device and self.on_gpu else ""
+        if self.device is None or not self.on_gpu:
+            return ""
+        return catalogue_name(self.device.name, self.device.total_bytes) or ""
 
     @property
     def context_bytes(self) -> int | None:

@@ -53,6 +53,8 @@ def fixed_costs(gpu: Gpu) -> FixedCosts:
     checked = gpu.checked or SelfChecked("")
     workspace = checked.cublas_workspace_bytes
     if workspace is None:
+        workspace = gpu.workspace_bytes
+    if workspace is None:
         workspace = cublas_workspace_bytes(gpu.compute_capability)
     return FixedCosts(
         context_bytes=gpu.context_bytes,

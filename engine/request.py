@@ -14,7 +14,7 @@ from .border import read, settle
 from .choices import Attention, Batching, Goal, Optimizer, Precision
 from .errors import InvalidInput
 from .fields import NONE, Described, Field, Group, Interval, described_fields
-from .gpus import ANY, GPUS, LOCAL, Gpu, canonical_name
+from .gpus import ANY, GPUS, HOW_TO_LIST, LOCAL, Gpu, canonical_name
 from .models.presets import find_model
 from .models.tasks import Kind
 from .parsing import bytes_of, collect, unknown_fields
@@ -367,7 +367,7 @@ class AnalysisRequest(Request):
             filled.setdefault("optimizer", Optimizer.NONE)
         wrong = unknown_fields(filled, FIELDS)
         if "gpu" not in filled:
-            wrong["gpu"] = f"choose a GPU: {', '.join([*GPUS, LOCAL, ANY])}"
+            wrong["gpu"] = f"choose a catalogue GPU, {LOCAL} or {ANY}; {HOW_TO_LIST}"
 
         def of(kind: type) -> dict[str, Any]:
             return {name: filled[name] for name in described_fields(kind) if name in filled}

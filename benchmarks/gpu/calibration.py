@@ -263,13 +263,13 @@ def _catalogue(results: Results) -> list[str]:
     facts = results.device.facts
     gpu = GPUS.get(_gpu(results))
     if gpu is None:
-        return [f"{facts.name} is not in the catalogue, engine/gpus.toml: no step time is fitted."]
+        return [f"{facts.name} is not in the catalogue, engine/gpus/: no step time is fitted."]
     differing = [
         f"  {name} = {getattr(facts, name):_}  (measured; so far {getattr(gpu, name):_})"
         for name in ("total_bytes", "context_bytes")
         if getattr(facts, name) != getattr(gpu, name)
     ]
-    return ["\n".join([f"In engine/gpus.toml, [{gpu.name}]:", *differing])] if differing else []
+    return ["\n".join([f"In engine/gpus/, [{gpu.name}]:", *differing])] if differing else []
 
 
 def _constants(fitted: Scales) -> str:

@@ -115,7 +115,7 @@ def _errors(results: Results) -> str:
     gpu = results.device.facts
     if gpu.kind == "cuda" and catalogue_name(gpu.name) is None:
         text += (
-            f"\nNo step time is predicted: {gpu.name} is not in the catalogue (engine/gpus.toml)."
+            f"\nNo step time is predicted: {gpu.name} is not in the catalogue (engine/gpus/)."
         )
     unknown = sum(row.predicted is None for row in results.rows)
     if unknown:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.gpus import GPUS, Gpu
+from engine.gpus import BUILT_IN, Gpu
 
 DATA = Path(__file__).parents[1] / "data"
 FITTED, CHECKED = DATA / "step_time.csv", DATA / "step_time_checks.csv"
@@ -124,4 +124,4 @@ def gpus() -> dict[str, Gpu]:
         name: Gpu(name=name, display_name=name, **memory_and_price, **fields)
         for name, fields in others.items()
     }
-    return found | GPUS
+    return {**found, **BUILT_IN}

@@ -17,7 +17,7 @@ class GpuOption:
     Attributes:
         gpu: Its name in the catalogue.
         gpu_name: Its display name.
-        price_per_hour_usd: Of one GPU.
+        price_per_hour_usd: Of one GPU; ``None`` where none is known, and then no cost is either.
         fits: Whether the smallest batch fits.
         why_not: Why it does not, or why the GPU cannot run the workload at all; else empty.
         largest_batch_size: The largest batch that fits, per GPU.
@@ -29,12 +29,14 @@ class GpuOption:
         hours_per_run: GPU-hours of a run there: the assumed hours, which are those on the current
             GPU at the current batch, times the speed here over the speed there. ``None`` if no
             current GPU is set or the current batch does not fit on it.
+        speed_is_a_guess: Whether no kernel of its vendor was measured, so that it is not compared
+            with others.
     """
 
     gpu: str
     gpu_name: str
     total_bytes: int
-    price_per_hour_usd: float
+    price_per_hour_usd: float | None
     fits: bool
     why_not: str = ""
     largest_batch_size: int = 0
@@ -46,6 +48,7 @@ class GpuOption:
     usd_per_million_samples: float | None = None
     hours_per_run: float | None = None
     usd_per_run: float | None = None
+    speed_is_a_guess: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ class Plan:
             the current GPU, from which the ladder's moves are compared; ``None`` without a GPU.
         assumptions: Hours of a run on the current GPU at the current batch, and runs per year.
         options: Every GPU of the catalogue, in its order.
-        cheapest: The GPU that fits at the lowest price per hour; ``None`` if none fits.
+        cheapest: The GPU that fits at the lowest price per hour; ``None`` if none fits that has a
+            price. The next three leave GPUs aside whose speed is a guess.
         best_value: The one with the lowest cost per million samples.
         fastest: The one with the most samples per second.
         ladder: The best combinations of moves on the current GPU, in order; empty if none is set.

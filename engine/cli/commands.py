@@ -18,7 +18,7 @@ from ..checked import own_check
 from ..client import Delivery, Lab
 from ..errors import InvalidInput
 from ..fields import NONE
-from ..gpus import GPUS, LOCAL
+from ..gpus import GPUS, HOW_TO_LIST, LOCAL
 from ..lengths import FIELD, Lengths
 from ..models.architectures import ARCHITECTURES
 from ..models.config import read_config_file
@@ -98,7 +98,7 @@ def _checked_gpu() -> str:
     if check is None or not check.gpu_name:
         wanted = (
             f"{LOCAL} is measured, not predicted, until `memorymark selfcheck` has measured a "
-            f"catalogue GPU here; choose one of {', '.join(GPUS)}"
+            f"catalogue GPU here; choose another; {HOW_TO_LIST}"
         )
         raise InvalidInput({"gpu": wanted})
     return check.gpu_name

@@ -51,14 +51,16 @@ def _trained(plan: Plan) -> str:
 
 
 def _verdict(plan: Plan) -> str:
-    if plan.cheapest is None or plan.best_value is None or plan.fastest is None:
+    roles = {
+        "cheapest that fits": plan.cheapest,
+        "best value": plan.best_value,
+        "fastest": plan.fastest,
+    }
+    named = [f"{role}: {GPUS[gpu].display_name}" for role, gpu in roles.items() if gpu]
+    if not named:
         return "It fits on no GPU in the catalogue."
-    names = (GPUS[name].display_name for name in (plan.cheapest, plan.best_value, plan.fastest))
-    cheapest, value, fastest = names
-    return (
-        f"Cheapest that fits: {cheapest}; best value: {value}; fastest: {fastest} "
-        f"({Source.PREDICTED})."
-    )
+    text = "; ".join(named)
+    return f"{text[:1].upper()}{text[1:]} ({Source.PREDICTED})."
 
 
 def _gpus(plan: Plan) -> Table:
@@ -83,7 +85,7 @@ def _gpu_row(option: GpuOption, plan: Plan, counted: Tokens | None) -> list[str]
         f"{option.largest_batch_size:,}",
         _number(option.recommended_batch_size, 0),
         *_speeds(option.samples_per_second, counted),
-        f"{option.price_per_hour_usd:,.2f}",
+        _number(option.price_per_hour_usd, 2),
         _number(option.usd_per_million_samples, 2),
     ]
     return [*row, _number(option.usd_per_run, 2)] if plan.current_gpu is not None else row

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..gpus import GIB, LOCAL, Gpu
+from ..gpus import GIB, LOCAL, Gpu, Vendor, by_family
 from ..models.architectures import ARCHITECTURES, Architecture
 from ..models.coverage import Coverage, checked_with
 from ..models.model import Model
@@ -83,25 +83,36 @@ def render_devices(gpus: Sequence[Gpu]) -> RenderableType:
     )
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
-    for gpu in gpus:
-        spot = gpu.spot_price_per_hour_usd
-        table.add_row(
-            gpu.name,
-            gpu.display_name,
-            f"{gpu.total_bytes / GIB:.2f}",
-            f"{gpu.usable_bytes / GIB:.2f}",
-            f"{gpu.compute_capability:.1f}",
-            "yes" if gpu.bf16_flops is not None else "no",
-            f"{gpu.price_per_hour_usd:.2f}",
-            NOT_KNOWN if spot is None else f"{spot:.2f}",
-        )
+    for family, members in by_family(gpus).items():
+        table.add_section()
+        table.add_row("", Text(family, style="bold"))
+        for gpu in members:
+            table.add_row(*_device(gpu))
     notes = (
-        "Memory is what CUDA reports; usable is what its context leaves to PyTorch. Prices are "
-        "assumed, on demand and spot (may be interrupted); set your own with --price-per-hour. "
+        "Memory is what CUDA or ROCm reports; usable is what its context leaves to PyTorch. Prices "
+        "are assumed, on demand and spot (may be interrupted); set your own with --price-per-hour. "
         "--json gives the source of each number. "
         f"--gpu {LOCAL} measures on this machine's device instead."
     )
     return Group(table, Text(f"\n{notes}", style="dim"))
+
+
+def _device(gpu: Gpu) -> list[str]:
+    on_cuda = gpu.vendor is Vendor.NVIDIA
+    return [
+        gpu.name,
+        gpu.display_name,
+        f"{gpu.total_bytes / GIB:.2f}",
+        f"{gpu.usable_bytes / GIB:.2f}",
+        f"{gpu.compute_capability:.1f}" if on_cuda else NOT_KNOWN,
+        "yes" if gpu.bf16_flops is not None else "no",
+        _usd(gpu.price_per_hour_usd),
+        _usd(gpu.spot_price_per_hour_usd),
+    ]
+
+
+def _usd(price: float | None) -> str:
+    return NOT_KNOWN if price is None else f"{price:.2f}"
 
 
 def _input_size(preset: Model) -> str:

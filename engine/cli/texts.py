@@ -9,7 +9,7 @@ from ..choices import Goal
 from ..errors import InvalidInput
 from ..fields import described_fields
 from ..goals import GENERATES, counts
-from ..gpus import GPUS, LOCAL
+from ..gpus import HOW_TO_LIST, LOCAL
 from ..request import AnalysisRequest
 from ..result import Source
 from ..texts import GenerationAnswer, LongestThatFits, TextResult, Texts
@@ -53,7 +53,7 @@ def longest(options: argparse.Namespace) -> int:
 
 def _answer(options: argparse.Namespace, goal: Goal) -> int:
     if options.gpu == LOCAL:
-        wanted = f"{LOCAL} is measured, not predicted; choose one of {', '.join(GPUS)}"
+        wanted = f"{LOCAL} is measured, not predicted; choose a catalogue GPU; {HOW_TO_LIST}"
         raise InvalidInput({"gpu": wanted})
     request = AnalysisRequest.parse(given_fields(options) | {"goal": goal})
     pushing = Pushing.of(options)

@@ -205,7 +205,7 @@ def _residuals(
     source = f"validate prediction, {datetime.now(UTC):%Y-%m-%d}, torch {torch.__version__}"
     return [
         Residual(
-            gpu=catalogue_name(device.name) or device.name,
+            gpu=catalogue_name(device.name, device.total_bytes) or device.name,
             workload={"model": workload.model} | changed,
             batch_size=measured.batch_size,
             counted=counted,

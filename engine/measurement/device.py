@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..checked import known_gpus
 from ..errors import InvalidInput
-from ..gpus import GPUS, Gpu, catalogue_name
+from ..gpus import Gpu, catalogue_name
 from ..request import Request
 from ..result import GpuFacts
 from ..workload import Workload
@@ -89,11 +89,12 @@ def local_price_per_hour(request: Request, device: DeviceFacts) -> float:
     """The request's price, else that of the catalogue GPU with this name, else zero."""
     if request.assumptions.price_per_hour_usd is not None:
         return request.assumptions.price_per_hour_usd
-    same = (gpu.price_per_hour_usd for gpu in GPUS.values() if gpu.display_name == device.name)
-    return next(same, 0.0)
+    known = in_the_catalogue(device)
+    return (known.price_per_hour_usd or 0.0) if known else 0.0
 
 
 def in_the_catalogue(device: DeviceFacts) -> Gpu | None:
     """The catalogue's GPU of that kind, as a self-check measured it; ``None`` if it has none."""
-    name = catalogue_name(device.name) if device.kind == "cuda" else None
+    on_cuda = device.kind == "cuda"
+    name = catalogue_name(device.name, device.total_bytes) if on_cuda else None
     return None if name is None else known_gpus()[name]

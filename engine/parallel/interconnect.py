@@ -30,9 +30,18 @@ _NVLINK = {
     "a100-80gb": 300e9,
     "h100": 450e9,
     "h200": 450e9,
+    "h20": 450e9,
+    "gh200": 450e9,
+    "b200": 900e9,
+    "b300": 900e9,
+    "gb200": 900e9,
+    "mi300x": 448e9,
+    "mi325x": 448e9,
+    "mi355x": 537e9,
 }
-# Peak rates in bytes per second and direction, assumed from general knowledge: NVLink 2, 3 and 4 of
-# the SXM modules, PCIe 4.0 with 16 lanes for every other GPU, 400 Gbit/s of network for each GPU.
+# Peak rates in bytes per second and direction, assumed from general knowledge: NVLink 2 to 5 of the
+# SXM modules, the seven Infinity Fabric links of AMD's, PCIe 4.0 with 16 lanes for every other GPU,
+# 400 Gbit/s of network for each GPU.
 
 
 def nccl_bytes(world_size: int) -> int:

@@ -18,7 +18,7 @@ from ..answer.search import SearchOutcome
 from ..checked import known_gpus
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Log, Stage
-from ..gpus import GPUS, Gpu
+from ..gpus import GPUS, HOW_TO_LIST, Gpu
 from ..hub import resolve
 from ..parallel import interconnect
 from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
@@ -31,7 +31,7 @@ from ..tracing.lowering import behaviour_of
 from .caveats import (
     NOTHING_RUN,
     caveats_of,
-    checked_caveats,
+    gpu_caveats,
     host_caveats,
     negatives_caveats,
     smaller_multiple_caveat,
@@ -170,7 +170,7 @@ class Prediction:
         caveats = [
             NOTHING_RUN,
             *evaluation_caveats(self.request, self.gpu, step),
-            *checked_caveats(self.gpu),
+            *gpu_caveats(self.gpu),
             *self._correction.caveats(found.recommended.batch_size),
             *found.caveats,
             *about_lengths(trained, found.recommended.batch_size),
@@ -332,7 +332,7 @@ def predict_batch(
             for caveat in evaluation_caveats(request, gpu, step):
                 emit(Log(caveat))
     for caveat in (
-        *checked_caveats(gpu),
+        *gpu_caveats(gpu),
         *correction.caveats(batch_size),
         *offload_caveats(step),
         *about_lengths(request.workload, batch_size),
@@ -349,7 +349,8 @@ def catalogue_gpu(request: Request) -> Gpu:
         DoesNotFit: If the memory limit leaves nothing beside the CUDA context.
     """
     if request.gpu not in GPUS:
-        raise InvalidInput({"gpu": f"choose one of {', '.join(GPUS)}, not {request.gpu}"})
+        wanted = f"choose a catalogue GPU, not {request.gpu}; {HOW_TO_LIST}"
+        raise InvalidInput({"gpu": wanted})
     gpu = known_gpus(request.launch_microseconds)[request.gpu]
     limit = request.memory_limit_bytes
     if limit is None or limit >= gpu.total_bytes:
@@ -368,9 +369,9 @@ def gpu_facts(gpu: Gpu) -> GpuFacts:
 
 
 def price_per_hour(request: Request, gpu: Gpu) -> float:
-    """The price of one GPU-hour in USD: the request's own, else the catalogue's."""
+    """The price of one GPU-hour in USD: the request's own, else the catalogue's; 0 if unknown."""
     own = request.assumptions.price_per_hour_usd
-    return gpu.price_per_hour_usd if own is None else own
+    return (gpu.price_per_hour_usd or 0.0) if own is None else own
 
 
 def format_trial(trial: Trial) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..answer.ladder import listed
 from ..answer.search import SearchOutcome
 from ..choices import Quantization
-from ..gpus import GIB, Gpu
+from ..gpus import GIB, Gpu, Vendor
 from ..models.tasks import Task
 from ..request import LARGEST_BATCH_SIZE, Request
 from ..result import Source, Trial
@@ -14,8 +14,8 @@ from ..workload import Workload
 from .host import offload_caveats
 from .intervals import RelativeRange, memory_range
 from .launches import LAUNCH_RANGE
-from .probe import convolves
-from .step_time import StepTime, host_decides
+from .probe import ROCM_RANGE, convolves
+from .step_time import GUESSED, StepTime, host_decides
 
 NOTHING_RUN = (
     "Nothing was run. Memory is predicted by tracing the training step and replaying its "
@@ -32,6 +32,26 @@ _EXPERTS = (
     "Memory is the same however tokens are routed to experts, so this is the worst case too. Step "
     "times assume that the experts share the tokens evenly."
 )
+
+
+def gpu_caveats(gpu: Gpu) -> list[str]:
+    """What to know about the predictions for a kind of GPU; empty for most."""
+    return [*_rocm_caveats(gpu), *checked_caveats(gpu)]
+
+
+def _rocm_caveats(gpu: Gpu) -> list[str]:
+    """What is known of AMD GPUs, and what is not."""
+    if gpu.vendor is not Vendor.AMD:
+        return []
+    return [
+        f"Memory on {gpu.display_name} is predicted as on NVIDIA GPUs, since PyTorch's allocator "
+        "is the same on ROCm. Not known are the workspaces of its libraries (MIOpen, hipBLASLt), "
+        "what they hold outside PyTorch (1 GiB is assumed), and when attention falls back to a "
+        f"kernel that keeps the whole matrix. So memory may be off by {ROCM_RANGE}.",
+        "Step times on AMD GPUs are a guess, as if they reached an A100's shares of their peak "
+        f"rates: no such step was measured. They may be off by {GUESSED}, so these GPUs are not "
+        "ranked by speed or cost.",
+    ]
 
 
 def checked_caveats(gpu: Gpu) -> list[str]:

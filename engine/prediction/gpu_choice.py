@@ -9,7 +9,7 @@ from ..answer.economics import usd_per_million_samples
 from ..checked import known_gpus
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Event, Log, Stage
-from ..gpus import GIB, GPUS, Gpu
+from ..gpus import GIB, Gpu
 from ..request import AnalysisRequest
 from ..result import Trial
 from ..tracing.lowering import behaviour_of
@@ -77,10 +77,13 @@ def choose_gpu(
         DoesNotFit: If it fits on none.
     """
     once = _without_repeats(emit)
+    compared, left_out = _comparable(request, prices)
+    if left_out:
+        emit(Log(left_out))
     found = []
-    for number, gpu in enumerate(known_gpus(request.launch_microseconds).values()):
+    for number, gpu in enumerate(compared):
         found.append(_on(request, gpu, once, traced, experience, prices))
-        emit(Stage("search", (number + 1) / len(GPUS)))
+        emit(Stage("search", (number + 1) / len(compared)))
     offers = [one for one in found if isinstance(one, Offer)]
     if not offers:
         raise _refusal(request, found)
@@ -92,6 +95,25 @@ def choose_gpu(
     reason = _reason(best, others)
     emit(Log(reason))
     return _request_on(request, best.gpu, prices.get(best.gpu.name)), reason
+
+
+def _comparable(
+    request: AnalysisRequest, prices: Mapping[str, float]
+) -> tuple[list[Gpu], str]:
+    """The GPUs whose cost can be told, and a sentence about the others."""
+    every = known_gpus(request.launch_microseconds).values()
+    compared = [
+        gpu
+        for gpu in every
+        if gpu.rates_known and prices.get(gpu.name, gpu.price_per_hour_usd) is not None
+    ]
+    others = [gpu.display_name for gpu in every if gpu not in compared]
+    if not others:
+        return compared, ""
+    return compared, (
+        "Not compared, since no price is known or no step of the vendor's GPUs was measured: "
+        f"{', '.join(others)}"
+    )
 
 
 def _on(

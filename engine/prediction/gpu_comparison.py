@@ -75,6 +75,7 @@ def compared(
     """
     fitting = [option for option in options if option.fits]
     own = next((one for one in fitting if here is not None and one.gpu == here.name), None)
+    compared = [option for option in fitting if not option.speed_is_a_guess]
     return Plan(
         model_name=name,
         workload=None,
@@ -82,9 +83,9 @@ def compared(
         current_batch_size=request.current_batch_size,
         assumptions=request.assumptions,
         options=options,
-        cheapest=_lowest(fitting, lambda option: option.price_per_hour_usd),
-        best_value=_lowest(fitting, lambda option: option.usd_per_million_samples or 0.0),
-        fastest=_lowest(fitting, lambda option: -(option.samples_per_second or 0.0)),
+        cheapest=_lowest(compared, lambda option: option.price_per_hour_usd),
+        best_value=_lowest(compared, lambda option: option.usd_per_million_samples),
+        fastest=_lowest(compared, lambda option: -(option.samples_per_second or 0.0)),
         ladder=[],
         room=None,
         global_batch=(
@@ -118,7 +119,14 @@ def gpu_option(
     """
     own = request.assumptions.price_per_hour_usd if gpu == here else None
     price = gpu.price_per_hour_usd if own is None else own
-    option = GpuOption(gpu.name, gpu.display_name, gpu.total_bytes, price, fits=False)
+    option = GpuOption(
+        gpu.name,
+        gpu.display_name,
+        gpu.total_bytes,
+        price,
+        fits=False,
+        speed_is_a_guess=not gpu.rates_known,
+    )
     try:
         there = on(gpu)
     except InvalidInput as error:
@@ -148,7 +156,7 @@ def _with_speed(
     shortest, longest = recommended.step_seconds_low, recommended.step_seconds_high
     if not (speed and seconds and shortest and longest):
         raise ValueError(f"batch {recommended.batch_size} is recommended and has no speed")
-    price = option.price_per_hour_usd * request.world_size
+    price = option.price_per_hour_usd
     hours = request.assumptions.hours_per_run * speed_today / speed if speed_today else None
     return replace(
         option,
@@ -159,14 +167,18 @@ def _with_speed(
         samples_per_second=speed,
         samples_per_second_low=speed * seconds / longest,
         samples_per_second_high=speed * seconds / shortest,
-        usd_per_million_samples=usd_per_million_samples(price, speed),
+        usd_per_million_samples=(
+            None if price is None else usd_per_million_samples(price * request.world_size, speed)
+        ),
         hours_per_run=hours,
-        usd_per_run=None if hours is None else hours * option.price_per_hour_usd,
+        usd_per_run=None if hours is None or price is None else hours * price,
     )
 
 
-def _lowest(options: Sequence[GpuOption], value: Callable[[GpuOption], float]) -> str | None:
-    return min(options, key=value).gpu if options else None
+def _lowest(options: Sequence[GpuOption], value: Callable[[GpuOption], float | None]) -> str | None:
+    """The GPU with the lowest known value; ``None`` if none is known."""
+    known = [(size, option.gpu) for option in options if (size := value(option)) is not None]
+    return min(known, key=lambda one: one[0])[1] if known else None
 
 
 def _caveats(request: Request, here: Gpu | None, speed_today: float | None) -> list[str]:

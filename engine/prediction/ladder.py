@@ -262,9 +262,11 @@ def other_gpus(
     """
     fitting = [option for option in options if option.fits]
     own = next((option for option in fitting if option.gpu == request.gpu), None)
+    compared = [option for option in fitting if not option.speed_is_a_guess]
+    priced = [option for option in compared if option.usd_per_million_samples is not None]
     best = [
-        min(fitting, key=lambda option: option.usd_per_million_samples or 0.0, default=None),
-        max(fitting, key=lambda option: option.samples_per_second or 0.0, default=None),
+        min(priced, key=lambda option: option.usd_per_million_samples or 0.0, default=None),
+        max(compared, key=lambda option: option.samples_per_second or 0.0, default=None),
     ]
     chosen = {option.gpu: option for option in best if option is not None and option != own}
     return [_on_gpu(request, option, today) for option in chosen.values()]

@@ -23,7 +23,7 @@ from ..result import Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from .analysis import catalogue_gpu
-from .caveats import checked_caveats
+from .caveats import gpu_caveats
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
 from .gpu_comparison import Predict, compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
@@ -98,7 +98,7 @@ def _plan(
             climb = climb.starting()
             request = climb.request
         learned = [
-            *checked_caveats(gpu),
+            *gpu_caveats(gpu),
             *correction.caveats(request.known_batch_size),
         ]
     predict, speed = _predictor(request, experience, traced)

@@ -9,7 +9,7 @@ from ..allocator.caching import DEFAULT_OPTIONS, ReplayResult
 from ..allocator.options import AllocatorOptions
 from ..choices import ZERO, Rollout
 from ..fixed_costs import CUDNN_BYTES, fixed_costs, uses_cudnn
-from ..gpus import Gpu
+from ..gpus import Gpu, Vendor
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..result import GpuFacts, Source, Trial
 from ..tracing.trace import Operation, Trace
@@ -23,6 +23,9 @@ from .step_time import COLLECTIVE, PASSES, StepTime, host_decides, step_work, ti
 
 COMPUTED_RANGE = RelativeRange(0.85, 1.15)
 """Assumed of memory that is in part arithmetic: little was published to hold it against."""
+
+ROCM_RANGE = RelativeRange(0.85, 1.25)
+"""Assumed of memory on AMD GPUs, whose libraries take workspaces that nobody here measured."""
 
 NEARBY = 3
 """So many samples more and fewer tell whether the allocator packs alike."""
@@ -61,6 +64,8 @@ def predict_trial(
     if workload.parallelism in ZERO or workload.pipeline_parallel > 1:
         trial = computed(trial)
     trial = with_peak_interval(trial, *peak_interval(trace))
+    if gpu.vendor is Vendor.AMD:
+        trial = widened(trial, ROCM_RANGE)
     if workload.rollout is Rollout.VLLM:
         trial = beside_vllm(trial, workload, gpu, trace)
     if not trial.fits:  # a step that cannot run takes no time
@@ -79,18 +84,22 @@ def usable_bytes(workload: Workload, gpu: Gpu) -> int:
 
 def computed(trial: Trial) -> Trial:
     """A trial whose trace is in part arithmetic, with a wider interval of its memory."""
+    return replace(widened(trial, COMPUTED_RANGE), source=Source.COMPUTED)
+
+
+def widened(trial: Trial, span: RelativeRange) -> Trial:
+    """A trial whose interval of memory is at least so wide."""
     used, low, high = (
         trial.device_used_bytes,
         trial.device_used_low_bytes,
         trial.device_used_high_bytes,
     )
     if used is None or low is None or high is None:
-        return replace(trial, source=Source.COMPUTED)
+        return trial
     return replace(
         trial,
-        source=Source.COMPUTED,
-        device_used_low_bytes=min(low, COMPUTED_RANGE.low_bytes(used)),
-        device_used_high_bytes=max(high, COMPUTED_RANGE.high_bytes(used)),
+        device_used_low_bytes=min(low, span.low_bytes(used)),
+        device_used_high_bytes=max(high, span.high_bytes(used)),
     )
 
 

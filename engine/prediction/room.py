@@ -141,12 +141,19 @@ def room(
 def _cheaper(request: AnalysisRequest, options: Sequence[GpuOption]) -> GpuOption | None:
     """The cheapest GPU that is as fast as this one."""
     own = next((one for one in options if one.gpu == request.gpu and one.fits), None)
-    if own is None:
+    if own is None or own.price_per_hour_usd is None:
         return None
     enough = AS_FAST * (own.samples_per_second or 0.0)
-    as_fast = [one for one in options if one.fits and (one.samples_per_second or 0.0) >= enough]
-    cheapest = min(as_fast, key=lambda one: one.price_per_hour_usd)
-    return cheapest if cheapest.price_per_hour_usd < own.price_per_hour_usd else None
+    cheaper = [
+        (one.price_per_hour_usd, one)
+        for one in options
+        if one.fits
+        and not one.speed_is_a_guess
+        and (one.samples_per_second or 0.0) >= enough
+        and one.price_per_hour_usd is not None
+        and one.price_per_hour_usd < own.price_per_hour_usd
+    ]
+    return min(cheaper, key=lambda found: found[0])[1] if cheaper else None
 
 
 def _trial(climb: Climb, **changed: Any) -> Trial | None:

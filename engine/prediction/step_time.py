@@ -358,6 +358,8 @@ def time_range(operations: Sequence[Operation], gpu: Gpu, step: StepTime) -> Rel
     """The range of a step's predicted time, by its family and what is known of GPU and host."""
     has_rows = gpu.name in speed_model().gpus
     span = step_time_range(family_of(operations), has_rows, step.launch_limited)
+    if not gpu.rates_known:
+        span = GUESSED
     return RelativeRange(
         span.low * step.fastest / step.seconds, span.high * step.slowest / step.seconds
     )
@@ -389,6 +391,9 @@ def host_decides(step: StepTime) -> bool:
 
 HOST_DECIDES = 1.25
 """From this ratio of the slowest to the fastest step on: more than GPUs of a kind differ by."""
+
+GUESSED = RelativeRange(0.5, 3.0)
+"""Assumed on GPUs of a vendor whose kernels nobody here measured: as if they were an A100's."""
 
 _MOST = 0.8
 """The share of FLOPs that makes a step one of a family; patches of images are convolved too."""

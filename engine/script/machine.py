@@ -40,7 +40,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from ..gpus import GPUS, Gpu
+from ..gpus import GPUS, Gpu, Vendor
 from ..parallel.group_recorder import GroupRecorder
 from ..prediction.tracer import known_values
 from ..step.flex_attention import compiled_in_models
@@ -184,12 +184,12 @@ def seen_gpu(behaviour: CudaBehaviour | None, gpu: Gpu | None, machine: Machine)
 
 
 def _like(behaviour: CudaBehaviour) -> Gpu:
-    """The catalogue's GPU whose compute capability is nearest."""
+    """The catalogue's GPU whose compute capability is nearest; of several the largest."""
 
-    def apart(gpu: Gpu) -> float:
-        return abs(gpu.compute_capability - behaviour.compute_capability)
+    def apart(gpu: Gpu) -> tuple[float, int]:
+        return abs(gpu.compute_capability - behaviour.compute_capability), -gpu.total_bytes
 
-    return min(GPUS.values(), key=apart)
+    return min((gpu for gpu in GPUS.values() if gpu.vendor is Vendor.NVIDIA), key=apart)
 
 
 @contextmanager

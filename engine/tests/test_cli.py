@@ -88,7 +88,7 @@ def test_an_invalid_size_is_refused_with_how_to_write_one(size: str) -> None:
     ("arguments", "expected"),
     [
         ("analyze bertt --gpu a10", "model: unknown model 'bertt'; choose one of the "),
-        ("analyze bert --gpu b10", "--gpu: unknown gpu 'b10'; choose one of a10,"),
+        ("analyze bert --gpu b10", "--gpu: unknown gpu 'b10'; did you mean a10?"),
         (
             "analyze bert --gpu a10 --current-batch-size 0",
             "--current-batch-size: enter a whole number",

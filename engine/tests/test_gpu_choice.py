@@ -17,7 +17,7 @@ from engine.prediction.analysis import analyze_predicted
 from engine.prediction.correction import NO_EXPERIENCE
 from engine.prediction.gpu_choice import choose_gpu
 from engine.prediction.intervals import RelativeRange
-from engine.prediction.limits import find_limits
+from engine.prediction.limits import Limits, find_limits
 from engine.prediction.probe import timed
 from engine.prediction.traces import trace_request
 from engine.request import AnalysisRequest
@@ -69,12 +69,29 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
     return chosen
 
 
+def price(gpu: Gpu) -> float:
+    return gpu.price_per_hour_usd or 0.0
+
+
+COMPARED = [gpu for gpu in GPUS.values() if gpu.price_per_hour_usd and gpu.rates_known]
+
+
+def found_on(gpu: Gpu) -> Limits:
+    """What 0.1 GiB a sample gives on a GPU."""
+    there = AnalysisRequest.parse({"model": "bert", "gpu": gpu.name})
+    return find_limits(there, gpu, lambda size, careful=False: trial_on(gpu, size, 0.1))
+
+
 def value(gpu: Gpu) -> float:
-    return gpu.price_per_hour_usd / gpu.memory_bytes_per_second
+    """The price of a sample at the batch that is recommended there, up to a factor."""
+    choice = found_on(gpu).choice
+    assert choice is not None
+    return price(gpu) / (trial_on(gpu, choice.batch_size, 0.1).samples_per_second or 0.0)
 
 
 def surely_fitting() -> list[Gpu]:
-    return [gpu for gpu in GPUS.values() if gpu.total_bytes >= 1.1 * 21.6 * GIB]
+    found = [(gpu, found_on(gpu)) for gpu in COMPARED]
+    return [gpu for gpu, on in found if on.choice and on.safe_batch_size >= on.choice.batch_size]
 
 
 def test_the_best_value_of_those_that_surely_fit_is_chosen(choose: Choose) -> None:
@@ -93,7 +110,7 @@ def test_without_a_current_batch_each_gpu_is_judged_at_its_own(choose: Choose) -
     limits = find_limits(chosen, gpu, lambda batch_size: trial_on(gpu, batch_size, 0.1))
     assert limits.choice is not None
     speed = trial_on(gpu, limits.choice.batch_size, 0.1).samples_per_second or 0
-    cost = gpu.price_per_hour_usd / 3600 * 1e6 / speed
+    cost = price(gpu) / 3600 * 1e6 / speed
     assert any(f"{gpu.display_name}: ${cost:,.2f} per million" in str(one) for one in logged)
 
 
@@ -106,7 +123,7 @@ def test_a_price_of_the_lab_counts(choose: Choose) -> None:
 def test_a_limit_on_the_price_keeps_others_out(choose: Choose) -> None:
     most = 1.0
     chosen, _ = choose(ask(most_usd_per_hour=most))
-    affordable = [gpu for gpu in surely_fitting() if gpu.price_per_hour_usd <= most]
+    affordable = [gpu for gpu in surely_fitting() if price(gpu) <= most]
     assert chosen.gpu == min(affordable, key=value).name
     assert chosen.most_usd_per_hour is None  # it is the request for that GPU from now on
 
@@ -136,11 +153,22 @@ def test_what_fits_on_none_says_what_is_nearest_and_what_to_try(choose: Choose) 
     logged: list[Event] = []
     with pytest.raises(
         DoesNotFit,
-        match=r"fits on no catalogue GPU. The nearest is NVIDIA H200 SXM 141GB: batch 1 needs",
+        match=r"fits on no catalogue GPU. The nearest is NVIDIA B300: batch 1 needs",
     ):
         choose(ask(), gib_per_sample=1000, logged=logged)
-    lines = [event.message for event in logged if isinstance(event, Log)]
-    assert len(lines) == len(GPUS)
+    left_out, *lines = [event.message for event in logged if isinstance(event, Log)]
+    assert len(lines) == len(COMPARED)
+    assert left_out.startswith("Not compared, since no price is known")
+
+
+def test_a_gpu_is_compared_only_with_a_price_and_a_known_speed(choose: Choose) -> None:
+    logged: list[Event] = []
+    chosen, _ = choose(ask(), logged=logged, gb200=0.01, mi300x=0.001)
+    assert chosen.gpu == "gb200"  # the lab's price is one
+    left_out = next(event.message for event in logged if isinstance(event, Log))
+    assert "NVIDIA GB200" not in left_out
+    assert "NVIDIA H20," in left_out
+    assert "AMD Instinct MI300X" in left_out  # whatever it costs
 
 
 def test_a_gpu_that_cannot_run_it_is_not_chosen(choose: Choose) -> None:

@@ -17,7 +17,7 @@ from engine.answer.plan import Plan, Room
 from engine.cli.plan import render_plan
 from engine.errors import InvalidInput
 from engine.events import Event
-from engine.gpus import GIB, GPUS, Gpu
+from engine.gpus import GIB, GPUS, Gpu, Vendor
 from engine.prediction import plan as plan_module
 from engine.prediction import traces
 from engine.prediction.every_batch_size import trace_every_batch_size
@@ -119,7 +119,10 @@ def test_a_run_takes_the_assumed_hours_at_the_current_batch(planned: Callable[..
         assert option.samples_per_second is not None
         hours = 10 * today / option.samples_per_second
         assert option.hours_per_run == pytest.approx(hours)
-        assert option.usd_per_run == pytest.approx(hours * option.price_per_hour_usd)
+        if option.price_per_hour_usd is None:
+            assert option.usd_per_run is None
+        else:
+            assert option.usd_per_run == pytest.approx(hours * option.price_per_hour_usd)
 
 
 def test_the_cheapest_the_best_value_and_the_fastest_are_named(
@@ -130,9 +133,13 @@ def test_the_cheapest_the_best_value_and_the_fastest_are_named(
     assert made.cheapest is not None
     assert made.best_value is not None
     assert made.fastest is not None
-    prices = [option.price_per_hour_usd for option in made.options]
-    values = [option.usd_per_million_samples or 0 for option in made.options]
-    speeds = [option.samples_per_second or 0 for option in made.options]
+    ranked = [option for option in made.options if not option.speed_is_a_guess]
+    assert {option.gpu for option in made.options} - {option.gpu for option in ranked} == {
+        gpu.name for gpu in GPUS.values() if gpu.vendor is Vendor.AMD
+    }
+    prices = [option.price_per_hour_usd or 99 for option in ranked]
+    values = [option.usd_per_million_samples or 99 for option in ranked]
+    speeds = [option.samples_per_second or 0 for option in ranked]
     assert by_name[made.cheapest].price_per_hour_usd == min(prices)
     assert by_name[made.best_value].usd_per_million_samples == min(values)
     assert by_name[made.fastest].samples_per_second == max(speeds)

@@ -1,0 +1,93 @@
+"""How people and drivers name a GPU."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from ..errors import InvalidInput
+from ..parsing import shown
+from .catalogue import GPUS
+from .gpu import Gpu
+
+LOCAL = "local"
+"""Instead of a catalogue name: the device of the machine that runs the analysis."""
+
+ANY = "any"
+"""Instead of a catalogue name: the catalogue GPU that gives the most for its price."""
+
+HOW_TO_LIST = "`memorymark devices` and the GPUs page list all"
+
+_PREFIXES = ("nvidia", "amd", "geforce", "instinct", "radeon", "tesla", "rtx")
+_LAPTOP = ("laptop", "mobile")
+_MAX_NAMED = 8
+"""How many GPUs a message names at most."""
+
+
+def canonical_name(text: object) -> str:
+    """The catalogue name (or ``local``, or ``any``) for user input.
+
+    Case, blanks, underscores and hyphens do not matter (``A100-80GB``, ``RTX 4090``, ``rtx4090``),
+    nor do vendor prefixes (``NVIDIA GeForce``, ``Tesla``) or a missing ``rtx-``. A driver's name
+    will do too.
+
+    Raises:
+        InvalidInput: If no GPU or several match; the message lists them.
+    """
+    wanted = _bare(str(text))
+    for name in (*GPUS, LOCAL, ANY):
+        if wanted == _bare(name):
+            return name
+    if str(text) in GPUS:  # removed from the catalogue, and stored in an analysis
+        return str(text)
+    called = [name for name, gpu in GPUS.items() if wanted in map(_bare, _names_of(gpu))]
+    if len(called) == 1:
+        return called[0]
+    similar = called or [name for name in GPUS if wanted and _bare(name).startswith(wanted)]
+    if similar:
+        message = f"{shown(text)} is not exact enough; choose one of {', '.join(similar)}"
+    else:
+        message = f"unknown gpu {shown(text)}; {_instead(wanted)}"
+    raise InvalidInput({"gpu": message})
+
+
+def _instead(wanted: str) -> str:
+    """What to enter instead of an unknown name."""
+    if any(word in wanted for word in _LAPTOP):
+        return (
+            "GPUs of laptops are other chips than cards of the same name, and not in the "
+            f"catalogue. Measure on it ({LOCAL}), or choose a card; {HOW_TO_LIST}"
+        )
+    close = get_close_matches(wanted, map(_bare, GPUS), n=_MAX_NAMED, cutoff=0.6)
+    nearest = [name for name in GPUS if _bare(name) in close]
+    if nearest:
+        return f"did you mean {' or '.join(nearest)}? {HOW_TO_LIST}"
+    return f"choose a catalogue GPU, {LOCAL} or {ANY}; {HOW_TO_LIST}"
+
+
+def catalogue_name(device_name: str, total_bytes: int | None = None) -> str | None:
+    """The catalogue name for a driver's device name; ``None`` if it is not in the catalogue.
+
+    Args:
+        device_name: As the driver reports it.
+        total_bytes: What it reports of its memory, where that is known: some GPUs with less and
+            more memory have one name. Without it, they are not in the catalogue.
+    """
+    reported = _bare(device_name)
+    own = [gpu for gpu in GPUS.values() if reported in (_bare(gpu.name), _bare(gpu.display_name))]
+    others = [gpu for gpu in GPUS.values() if reported in map(_bare, gpu.driver_names)]
+    if total_bytes is not None and (own or others):
+        return min([*own, *others], key=lambda gpu: abs(gpu.total_bytes - total_bytes)).name
+    if own:
+        return own[0].name
+    return others[0].name if len(others) == 1 else None
+
+
+def _names_of(gpu: Gpu) -> tuple[str, ...]:
+    return (gpu.display_name, *gpu.driver_names)
+
+
+def _bare(text: str) -> str:
+    bare = "".join(character for character in text.lower() if character.isalnum())
+    for word in _PREFIXES:
+        bare = bare.removeprefix(word)
+    return bare
