@@ -17,16 +17,16 @@ from .energy import Power
 
 FILLED_NOISE = 0.03
 """How far the ratio of two predicted speeds may be off where both batches fill the GPU."""
-UNFILLED_NOISE = 0.15
+UNFILLED_NOISE = 0.25
 """The same where one of them leaves it waiting for launches, or half empty. Both are held against
 published sweeps by ``python -m benchmarks.step_time``."""
 
-MOVES_NOISE = 0.35
-"""The same of two workloads on one GPU: of 30 published pairs in two precisions on one GPU, by
-constants fitted without that model, 28 are within it (``benchmarks/data``)."""
-GPUS_NOISE = 0.27
-"""The same of one workload on two GPUs: of 928 published pairs, by constants fitted without that
-model, 90% are within it (``python -m benchmarks.step_time``)."""
+MOVES_NOISE = 0.40
+"""The same of two workloads on one GPU: of 154 published pairs in two precisions on one GPU, by
+constants fitted without that model, 139 are within it (``benchmarks/data``)."""
+GPUS_NOISE = 0.25
+"""The same of one workload on two GPUs: of 885 published pairs, by constants fitted without that
+model, 91% are within it (``python -m benchmarks.step_time``)."""
 
 LEAST_GAIN = 1.05
 """A speedup that cannot be larger is no gain: published steps move as much between releases."""
