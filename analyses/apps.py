@@ -21,8 +21,10 @@ class AnalysesConfig(AppConfig):
         """Connect to the start of worker processes and to the restore of a backup."""
         from django_q.signals import post_spawn
 
+        from analyses import added_gpus
         from memorymark_site.operations.restore import before_restore, restored
 
+        added_gpus.offer_in_requests()
         post_spawn.connect(_worker_started, dispatch_uid="analyses.worker_started")
         before_restore.connect(_no_worker_alive, dispatch_uid="analyses.no_worker_alive")
         restored.connect(_release_work, dispatch_uid="analyses.release_work")

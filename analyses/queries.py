@@ -15,6 +15,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Now
 
+from analyses.added_gpus import check_offered
 from analyses.jobs import lab_state, queue, unwanted
 from analyses.jobs.request_columns import request_hash
 from analyses.models import SHARED, Analysis, Query, QueryKind, QueryStatus, Status
@@ -150,6 +151,7 @@ def predictable(fields: Mapping[str, object]) -> AnalysisRequest:
     """
     given, wanted = split_gpu(fields)
     request = AnalysisRequest.parse(given)
+    check_offered(request.gpu)
     check_storable(request.workload.config)
     check_software(request.workload.software)
     if request.goal is not Goal.BATCH:

@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from analyses import selectors, store
+from analyses.added_gpus import check_offered
 from analyses.bodies import storable
 from analyses.decided import give_up, take_over
 from analyses.jobs import lab_state, queue, timeouts
@@ -67,6 +68,7 @@ def submit(owner: User, fields: Mapping[str, object], *, reuse: bool = True) -> 
     """
     given, wanted_gpu = split_gpu(fields)
     request = AnalysisRequest.parse(given)
+    check_offered(request.gpu)
     kind = measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
     check_storable(request.workload.config)
     check_software(request.workload.software, kind)

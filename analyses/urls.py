@@ -3,6 +3,7 @@
 from django.urls import path
 
 from analyses.pages import (
+    added_gpus,
     advice,
     analysis,
     gpus,
@@ -32,6 +33,9 @@ urlpatterns = [
     path("compare/table.csv", compare.table_as_csv, name="compare-csv"),
     path("gpus/", gpus.gpus, name="gpus"),
     path("gpus/price/", lab.price, name="gpu-price"),
+    path("gpus/add/", added_gpus.add, name="gpu-add"),
+    path("gpus/<slug:gpu>/edit/", added_gpus.edit, name="gpu-edit"),
+    path("gpus/<slug:gpu>/remove/", added_gpus.remove, name="gpu-remove"),
     path("gpus/<int:pk>/check/", gpus.check_again, name="check-node"),
     path("lab/", lab.edit_settings, name="lab"),
     path("models/", models.models, name="models"),

@@ -20,7 +20,7 @@ from .checked import SelfCheck, using
 from .choices import Goal
 from .errors import EngineError, InvalidInput
 from .events import Answer, Event, to_json_line
-from .gpus import LOCAL
+from .gpus import LOCAL, Gpu, with_added
 from .prediction.intervals import Residual
 from .process import lines_of
 from .releases import check_releases
@@ -52,6 +52,7 @@ class Order:
         measured: Steps that were measured elsewhere in the lab.
         prices: Of the lab, in USD per GPU-hour by catalogue name.
         checks: The self-checks of the lab's nodes.
+        gpus: What the lab has added to the catalogue.
     """
 
     request: dict[str, Any] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Order:
     measured: list[Residual] = field(default_factory=list)
     prices: dict[str, float] = field(default_factory=dict)
     checks: list[SelfCheck] = field(default_factory=list)
+    gpus: list[Gpu] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def _answer(line: str, emit: Emit, traced: TraceRequest | None) -> Event:
             from .selfcheck.check import self_check
 
             return Answer(self_check(emit).to_dict())
-        with using(order.checks):
+        with with_added(order.gpus), using(order.checks):
             return _ANSWERS[order.ask](order, AnalysisRequest.parse(order.request), emit, traced)
     except EngineError as error:
         return error

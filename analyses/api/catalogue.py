@@ -11,16 +11,18 @@ from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.status import HTTP_204_NO_CONTENT
+from rest_framework.status import HTTP_201_CREATED, HTTP_204_NO_CONTENT
 
-from analyses import lab
+from analyses import added_gpus, lab
 from analyses.api.lab import admin_of
 from analyses.api.schema import described, results_of
 from analyses.api.serializers import serializer_of
 from analyses.api.views import ApiView, body_of, refusal
+from analyses.models import AddedGpu
 from engine.border import read_body
 from engine.errors import InvalidInput
-from engine.gpus import GPUS, Gpu
+from engine.gpus import BUILT_IN, GPUS, Gpu
+from engine.gpus.data_sheet import DataSheet
 from engine.models.coverage import ModelType, checked_with, model_types
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import Kind
@@ -77,8 +79,25 @@ class GpuSerializer(serializer_of(Gpu)):  # type: ignore[misc]  # made from a da
     """A kind of GPU with its price; each number has a source."""
 
     catalogue_price_per_hour_usd = serializers.FloatField(
-        help_text="The catalogue's own price, where an admin has set another."
+        allow_null=True,
+        help_text="The catalogue's own price, where an admin has set another; null if unknown.",
     )
+    added = serializers.BooleanField(
+        help_text="Whether an admin has added it by its data sheet; only such a one can be changed."
+    )
+
+
+DataSheetSerializer = serializer_of(DataSheet)
+
+_ADDED = OpenApiExample(
+    "An NVIDIA L20",
+    {
+        "name": "NVIDIA L20", "memory_gb": 48, "bandwidth_gb_per_second": 864, "fp32_tflops": 59.8,
+        "fp16_tflops": 119.5, "bf16_tflops": 119.5, "tf32_tflops": 59.8, "power_watts": 275,
+        "compute_capability": 8.9, "multiprocessors": 92, "price_per_hour_usd": 0.5,
+    },
+    request_only=True,
+)  # fmt: skip
 
 
 class GpuList(ApiView[Any]):
@@ -93,6 +112,63 @@ class GpuList(ApiView[Any]):
         facts = [_gpu_facts(gpu, prices[gpu.name]) for gpu in GPUS.values()]
         return Response({"results": self.get_serializer(facts, many=True).data})
 
+    @described(request=DataSheetSerializer, responses={201: GpuSerializer}, examples=[_ADDED])
+    def post(self, request: Request) -> Response:
+        """Add a GPU by its data sheet. For admins.
+
+        Only ``name`` to ``power_watts`` are needed. Rates are dense, without sparsity. It can be
+        predicted for and compared at once.
+        """
+        member = admin_of(request, "add GPUs")
+        try:
+            row = added_gpus.add(member, body_of(request))
+        except InvalidInput as error:
+            raise refusal(error) from error
+        return Response(self.get_serializer(_facts_of(row.name)).data, status=HTTP_201_CREATED)
+
+
+class OneGpu(ApiView[Any]):
+    """One GPU, and its data sheet if an admin has added it."""
+
+    serializer_class = GpuSerializer
+
+    def get(self, _request: Request, gpu: str) -> Response:
+        """Read a GPU, each number with its source, and its current price."""
+        if gpu not in GPUS:
+            raise NotFound(_UNKNOWN)
+        return Response(self.get_serializer(_facts_of(gpu)).data)
+
+    @described(request=DataSheetSerializer, examples=[_ADDED])
+    def put(self, request: Request, gpu: str) -> Response:
+        """Change the data sheet of a GPU that was added. For admins.
+
+        Analyses that have run keep their results.
+        """
+        member, row = admin_of(request, "change GPUs"), _added(gpu)
+        try:
+            added_gpus.change(member, row, body_of(request))
+        except InvalidInput as error:
+            raise refusal(error) from error
+        return Response(self.get_serializer(_facts_of(gpu)).data)
+
+    @described(responses={204: None})
+    def delete(self, request: Request, gpu: str) -> Response:
+        """Remove a GPU that was added. Analyses of it stay as they are. For admins."""
+        member = admin_of(request, "remove GPUs")
+        added_gpus.remove(member, _added(gpu))
+        return Response(status=HTTP_204_NO_CONTENT)
+
+
+def _added(gpu: str) -> AddedGpu:
+    row = added_gpus.rows().get(gpu)
+    if row is None:
+        raise NotFound("No admin has added such a GPU; those built in cannot be changed.")
+    return row
+
+
+def _facts_of(gpu: str) -> dict[str, Any]:
+    return _gpu_facts(GPUS[gpu], lab.price_of(gpu))
+
 
 def _gpu_facts(gpu: Gpu, price: lab.HeldPrice) -> dict[str, Any]:
     facts = asdict(gpu)
@@ -101,6 +177,7 @@ def _gpu_facts(gpu: Gpu, price: lab.HeldPrice) -> dict[str, Any]:
     return facts | {
         "price_per_hour_usd": price.usd,
         "catalogue_price_per_hour_usd": price.catalogue_usd,
+        "added": gpu.name not in BUILT_IN,
     }
 
 
@@ -170,4 +247,7 @@ class Price(ApiView[Any]):
 
 def _check_known(gpu: str) -> None:
     if gpu not in GPUS and gpu not in lab.kinds_outside_the_catalogue():
-        raise NotFound("There is no such GPU; /api/v1/gpus/ and /api/v1/nodes/ list them.")
+        raise NotFound(_UNKNOWN)
+
+
+_UNKNOWN = "There is no such GPU; /api/v1/gpus/ and /api/v1/nodes/ list them."

@@ -71,6 +71,7 @@ urlpatterns = [
     path("models/", catalogue.ModelList.as_view(), name="model-list"),
     path("model-types/", catalogue.ModelTypeList.as_view(), name="model-type-list"),
     path("gpus/", catalogue.GpuList.as_view(), name="gpu-list"),
+    path("gpus/<str:gpu>/", catalogue.OneGpu.as_view(), name="gpu"),
     path("gpus/<path:gpu>/price/", catalogue.Price.as_view(), name="gpu-price"),
     path("compare/", compare.Compare.as_view(), name="compare"),
     path("savings/changes/", changes.Changes.as_view(), name="changes"),

@@ -46,9 +46,9 @@ class OnGpu(Protocol):
     @property
     def samples_per_second(self) -> float: ...
     @property
-    def usd_per_million_samples(self) -> float: ...
+    def usd_per_million_samples(self) -> float | None: ...
     @property
-    def price_per_hour_usd(self) -> float: ...
+    def price_per_hour_usd(self) -> float | None: ...
     @property
     def price_date(self) -> str: ...
 
@@ -116,7 +116,7 @@ def gpu_maps(on_demand: Sequence[OnGpu], spot: Sequence[OnGpu]) -> list[GpuMap]:
         return []
     rows = [row for prices in shown for row in drawn[prices]]
     across = _Scale([row.samples_per_second for row in rows], LEFT, RIGHT)
-    down = _Scale([row.usd_per_million_samples for row in rows], HEIGHT - BOTTOM, TOP)
+    down = _Scale([_cost(row) for row in rows], HEIGHT - BOTTOM, TOP)
     return [_map(prices, drawn[prices], views[prices], across, down) for prices in shown]
 
 
@@ -124,10 +124,7 @@ def _map(
     prices: Prices, drawn: Sequence[OnGpu], rows: Sequence[OnGpu], across: _Scale, down: _Scale
 ) -> GpuMap:
     best = frontier_of(drawn)
-    at = {
-        id(row): (across(row.samples_per_second), down(row.usd_per_million_samples))
-        for row in drawn
-    }
+    at = {id(row): (across(row.samples_per_second), down(_cost(row))) for row in drawn}
     line = [at[id(row)] for row in best]
     return GpuMap(
         prices=prices,
@@ -145,7 +142,12 @@ def _why_missing(row: OnGpu) -> str:
     """Why a GPU is not on the map; empty if it is."""
     if row.why_not:
         return row.why_not
-    return "" if row.usd_per_million_samples > 0 else "its price is $0"
+    return "" if _cost(row) > 0 else "its price is $0"
+
+
+def _cost(row: OnGpu) -> float:
+    """USD per million samples of a row that has a price."""
+    return row.usd_per_million_samples or 0.0
 
 
 def _dates(rows: Sequence[OnGpu]) -> str:
@@ -160,8 +162,8 @@ def _dates(rows: Sequence[OnGpu]) -> str:
 def frontier_of(rows: Sequence[OnGpu]) -> list[OnGpu]:
     """The GPUs that no other beats in both cost and speed, the fastest first."""
     found: list[OnGpu] = []
-    for row in sorted(rows, key=lambda r: (-r.samples_per_second, r.usd_per_million_samples)):
-        if not found or row.usd_per_million_samples < found[-1].usd_per_million_samples:
+    for row in sorted(rows, key=lambda r: (-r.samples_per_second, _cost(r))):
+        if not found or _cost(row) < _cost(found[-1]):
             found.append(row)
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from analyses import self_checks
+from analyses import added_gpus, self_checks
 from analyses.jobs import lease as leases
 from analyses.jobs import nodes, timeouts
 from analyses.jobs.engine_output import KILLED, EngineOutput, Failure, QueryOutput
@@ -79,7 +79,7 @@ def asked_of(lease: Lease) -> Asked:
                 "trials": known,
                 "measured": _measured(analysis.request),
                 "prices": {gpu: price.usd for gpu, price in prices_for(analysis.request).items()},
-                "checks": self_checks.of_the_lab(nodes.here().name),
+                **_of_the_lab(analysis.request),
             },
             settings.ENGINE_DEADLINE_SECONDS,
             "Try a smaller model, or raise ENGINE_DEADLINE_SECONDS.",
@@ -92,13 +92,21 @@ def asked_of(lease: Lease) -> Asked:
             "ask": lease.kind,
             "request": query.request,
             "measured": _measured(query.request),
-            "checks": self_checks.of_the_lab(nodes.here().name),
+            **_of_the_lab(query.request),
         },
         settings.QUERY_DEADLINE_SECONDS[lease.kind],
         "An analysis has more time.",
         keeps_engine=lease.kind == JobKind.PREDICT,
         software=query.request.get("software") or "",
     )
+
+
+def _of_the_lab(request: Mapping[str, Any]) -> dict[str, object]:
+    """What the lab's nodes have measured, and the GPUs that it has added to the catalogue."""
+    return {
+        "checks": self_checks.of_the_lab(nodes.here().name),
+        "gpus": [asdict(gpu) for gpu in added_gpus.known_for(request["gpu"])],
+    }
 
 
 def _measured(request: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 
+from analyses.added_gpus import basis_of
 from analyses.jobs.measured_steps import newest
 from analyses.jobs.nodes import engine_version
 from analyses.lab import Settled, settle
-from analyses.models import Analysis
+from analyses.models import Analysis, QueryKind
 from analyses.savings.aggregation import workload_key
 from analyses.stored_result import Result
 from engine.gpus import ANY, LOCAL, catalogue_name
@@ -49,7 +50,8 @@ def request_hash(request: AnalysisRequest, ask: str = "") -> str:
     if request.gpu in (LOCAL, ANY) or from_hub:  # any: prices may change
         return ""
     asked = json.dumps(request.to_dict(), sort_keys=True)
-    basis = f"{engine_version()} {newest(request.gpu)} {ask}{asked}"
+    added = basis_of(request.gpu, compares_all=ask == QueryKind.PLAN)
+    basis = f"{engine_version()} {newest(request.gpu)} {added}{ask}{asked}"
     return hashlib.sha256(basis.encode()).hexdigest()
 
 

@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import connection
 from django_q.conf import Conf
 
+from analyses import added_gpus
 from analyses.jobs import (
     engine_session,
     environments,
@@ -45,7 +46,7 @@ _busy = threading.Event()
 
 def run(job_id: int) -> None:
     """Run one job to its end. Never raises, so that the queue has nothing to retry."""
-    with _seen_through():
+    with _seen_through(), added_gpus.offered():
         try:
             taken = None if _stopping.is_set() else _claim(job_id)
             if taken is None:

@@ -20,7 +20,7 @@ from analyses.models.jobs import (
     QueryStatus,
     Status,
 )
-from analyses.models.lab import GpuPrice, LabSettings
+from analyses.models.lab import AddedGpu, GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, ShareLink, Tag
 from analyses.models.notifications import (
     Channel,
@@ -35,6 +35,7 @@ __all__ = [
     "AT_WORK",
     "FINAL_STATUSES",
     "SHARED",
+    "AddedGpu",
     "Analysis",
     "Channel",
     "CountedSavings",

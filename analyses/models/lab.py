@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.utils import timezone
 
 from engine.assumptions import Assumptions
 
@@ -32,6 +33,37 @@ class LabSettings(models.Model):
 
     def __str__(self) -> str:
         return "lab settings"
+
+
+class AddedGpu(models.Model):
+    """A GPU that an admin has added to the catalogue by its data sheet.
+
+    ``name`` is its name in requests. ``sheet`` holds the fields of
+    :class:`engine.gpus.data_sheet.DataSheet`. A removed one is not offered any more, but stays:
+    stored analyses name it.
+    """
+
+    name = models.CharField(max_length=100, unique=True)
+    sheet = models.JSONField()
+    added_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    added_at = models.DateTimeField(default=timezone.now)
+    changed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    changed_at = models.DateTimeField(null=True)
+    removed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
+    )
+    removed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("id",)
+        verbose_name = "added GPU"
+
+    def __str__(self) -> str:
+        return str(self.sheet.get("name", self.name))
 
 
 class GpuPrice(models.Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.contrib import messages
@@ -11,14 +11,16 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from analyses import added_gpus
 from analyses.jobs import checking, lab_state, timeouts
 from analyses.jobs.keys import problem_of
-from analyses.lab import kinds_outside_the_catalogue, prices
+from analyses.lab import HeldPrice, kinds_outside_the_catalogue, prices
 from analyses.models import Analysis, Node
 from analyses.pages.access import MemberRequest
 from analyses.self_checks import Shown, shown
 from engine.checked import measured_rows
-from engine.gpus import GPUS
+from engine.gpus import GPUS, Gpu, by_family
+from engine.gpus.data_sheet import ADDED_FAMILY
 from memorymark_site.accounts.roles import Role, needs
 from memorymark_site.environment import START_SITE, START_WORKER
 
@@ -58,11 +60,38 @@ def gpus(request: MemberRequest) -> HttpResponse:
     others = kinds_outside_the_catalogue()
     held = prices([*GPUS, *others])
     context = _nodes() | {
-        "catalogue": [(gpu, held[gpu.name]) for gpu in GPUS.values()],
+        "families": _families(held),
         "others": [held[kind] for kind in others],
         "nav": "gpus",
     }
     return render(request, "analyses/gpus.html", context)
+
+
+@dataclass(frozen=True)
+class CatalogueRow:
+    """One GPU of the catalogue.
+
+    Attributes:
+        origin: Who added it, and when; empty for one that is built in.
+    """
+
+    gpu: Gpu
+    price: HeldPrice
+    origin: str = ""
+
+
+def _families(held: Mapping[str, HeldPrice]) -> dict[str, list[CatalogueRow]]:
+    """The catalogue by family, with the lab's own GPUs first."""
+    added = added_gpus.rows()
+    rows = [
+        CatalogueRow(
+            gpu, held[gpu.name], added_gpus.origin_of(added[gpu.name]) if gpu.name in added else ""
+        )
+        for gpu in GPUS.values()
+    ]
+    families = by_family(row.gpu for row in rows)
+    own = sorted(families, key=lambda family: family != ADDED_FAMILY)
+    return {family: [row for row in rows if row.gpu.family == family] for family in own}
 
 
 @needs(Role.ADMIN)

@@ -68,7 +68,7 @@ class Ladder:
     @property
     def gpu_maps(self) -> list[GpuMap]:
         rows = self.advice.gpus if self.advice else []
-        return gpu_maps(rows, [row.at_spot_price for row in rows])
+        return gpu_maps([row.on_the_map for row in rows], [row.at_spot_price for row in rows])
 
     @property
     def result(self) -> AnalysisResult | None:
@@ -162,9 +162,11 @@ class GpuRow:
     """The workload on one GPU of the catalogue: predicted, at an assumed price.
 
     Attributes:
-        price_per_hour_usd: Of one GPU, on demand unless it is :attr:`at_spot_price`.
+        price_per_hour_usd: Of one GPU, on demand unless it is :attr:`at_spot_price`; ``None``
+            where none is known, and then no cost is either.
         price_date: See :attr:`~analyses.lab.HeldPrice.date`.
         marks: What it is best at.
+        speed_is_a_guess: See :class:`~engine.answer.plan.GpuOption`.
     """
 
     gpu: str
@@ -173,7 +175,7 @@ class GpuRow:
     why_not: str
     total_bytes: int
     is_current: bool
-    price_per_hour_usd: float
+    price_per_hour_usd: float | None
     price_date: str
     spot_price_per_hour_usd: float | None = None
     spot_price_date: str = ""
@@ -182,9 +184,10 @@ class GpuRow:
     samples_per_second: float = 0.0
     samples_per_second_low: float = 0.0
     samples_per_second_high: float = 0.0
-    usd_per_million_samples: float = 0.0
-    spot_usd_per_million_samples: float = 0.0
+    usd_per_million_samples: float | None = None
+    spot_usd_per_million_samples: float | None = None
     usd_per_run: float | None = None
+    speed_is_a_guess: bool = False
     marks: tuple[str, ...] = ()
 
     @property
@@ -192,10 +195,21 @@ class GpuRow:
         return not self.why_not
 
     @property
-    def at_spot_price(self) -> GpuRow:
-        """The same at the catalogue's spot price."""
+    def on_the_map(self) -> GpuRow:
+        """The same as the map of GPUs shows it, which takes a price and a speed."""
         if not self.fits:
             return self
+        if self.speed_is_a_guess:
+            return replace(self, why_not="its speed is a guess")
+        if self.price_per_hour_usd is None:
+            return replace(self, why_not="no price is known")
+        return self
+
+    @property
+    def at_spot_price(self) -> GpuRow:
+        """The same at the catalogue's spot price."""
+        if not self.fits or self.speed_is_a_guess:
+            return self.on_the_map
         if self.spot_price_per_hour_usd is None:
             return replace(self, why_not="no dated spot price is known")
         return replace(
@@ -255,7 +269,7 @@ def _gpu_row(
     analysis: int,
 ) -> GpuRow:
     name = str(option["gpu"])
-    price = prices[name].usd
+    price = prices.get(name)
     spot_price = GPUS[name].spot_price_per_hour_usd
     row: dict[str, Any] = {
         "gpu": name,
@@ -264,8 +278,8 @@ def _gpu_row(
         "form_query": _form_query(analysis, {"gpu": name, "price_per_hour_usd": ""}),
         "total_bytes": int(option["total_bytes"]),
         "is_current": name == request["gpu"],
-        "price_per_hour_usd": price,
-        "price_date": prices[name].date,
+        "price_per_hour_usd": price and price.usd,
+        "price_date": price.date if price else "",
         "spot_price_per_hour_usd": spot_price,
         "spot_price_date": GPUS[name].spot_price_date,
     }
@@ -281,31 +295,40 @@ def _gpu_row(
         samples_per_second=speed,
         samples_per_second_low=float(option["samples_per_second_low"]),
         samples_per_second_high=float(option["samples_per_second_high"]),
-        usd_per_million_samples=usd_per_million_samples(count * price, speed),
-        spot_usd_per_million_samples=usd_per_million_samples(count * (spot_price or 0), speed),
-        usd_per_run=None if hours is None else float(hours) * price,
+        usd_per_million_samples=_per_million(price and price.usd, count, speed),
+        spot_usd_per_million_samples=_per_million(spot_price, count, speed),
+        usd_per_run=None if hours is None or price is None else float(hours) * price.usd,
+        speed_is_a_guess=bool(option.get("speed_is_a_guess")),
     )
+
+
+def _per_million(price: float | None, count: int, speed: float) -> float | None:
+    """The cost of a million samples on so many GPUs; ``None`` without a price."""
+    return None if price is None else usd_per_million_samples(count * price, speed)
 
 
 def _marked(rows: Sequence[GpuRow]) -> list[GpuRow]:
     """The rows, each with what it is best at among the GPUs that fit."""
-    fitting = [row for row in rows if row.fits]
+    compared = [row for row in rows if row.fits and not row.speed_is_a_guess]
+    costs: dict[str, Callable[[GpuRow], float | None]] = {
+        "cheapest": lambda row: row.price_per_hour_usd,
+        "best value": lambda row: row.usd_per_million_samples,
+        "fastest": lambda row: -row.samples_per_second,
+    }
     best: dict[str, GpuRow] = {}
-    if fitting:
-        costs: dict[str, Callable[[GpuRow], float]] = {
-            "cheapest": lambda row: row.price_per_hour_usd,
-            "best value": lambda row: row.usd_per_million_samples,
-            "fastest": lambda row: -row.samples_per_second,
-        }
-        best = {mark: min(fitting, key=cost) for mark, cost in costs.items()}
+    for mark, cost in costs.items():
+        known = [(size, row) for row in compared if (size := cost(row)) is not None]
+        if known:
+            best[mark] = min(known, key=lambda found: found[0])[1]
     return [
         replace(row, marks=tuple(mark for mark, first in best.items() if first is row))
         for row in rows
     ]
 
 
-def _by_cost(row: GpuRow) -> tuple[bool, float]:
-    return not row.fits, row.usd_per_million_samples
+def _by_cost(row: GpuRow) -> tuple[bool, bool, float]:
+    cost = row.usd_per_million_samples
+    return not row.fits, cost is None, cost or 0.0
 
 
 def _form_query(analysis: int, fields: Mapping[str, Any]) -> str:

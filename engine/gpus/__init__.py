@@ -4,7 +4,7 @@ The GPUs are in the TOML files next to this one, by family; :mod:`~engine.gpus.g
 field means.
 """
 
-from .catalogue import BUILT_IN, GPUS, added_gpus, by_family, read_catalogue, with_added
+from .catalogue import BUILT_IN, GPUS, added_gpus, by_family, read_catalogue, set_added, with_added
 from .gpu import GIB, Gpu, SelfChecked, Vendor
 from .names import ANY, HOW_TO_LIST, LOCAL, canonical_name, catalogue_name
 
@@ -23,5 +23,6 @@ __all__ = [
     "canonical_name",
     "catalogue_name",
     "read_catalogue",
+    "set_added",
     "with_added",
 ]

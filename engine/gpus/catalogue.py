@@ -107,6 +107,11 @@ _NONE = AddedGpus({}, {})
 _ADDED: ContextVar[Added] = ContextVar("added GPUs")
 
 
+def set_added(added: Added | None) -> None:
+    """Offer a lab's own GPUs from now on, in this thread; ``None`` for none."""
+    _ADDED.set(added or _NONE)
+
+
 @contextmanager
 def with_added(added: Added | Sequence[Gpu]) -> Iterator[None]:
     """Offer a lab's own GPUs beside the built-in ones, for a while."""

@@ -144,6 +144,9 @@ class Action(models.TextChoices):
     TOKEN_MADE = "token_made", "API token created"  # no password
     TOKEN_REVOKED = "token_revoked", "API token revoked"  # no password
     PRICE_SET = "price_set", "Price set"
+    GPU_ADDED = "gpu_added", "GPU added"
+    GPU_CHANGED = "gpu_changed", "GPU changed"
+    GPU_REMOVED = "gpu_removed", "GPU removed"
     LAB_CHANGED = "lab_changed", "Lab settings changed"
     ADOPTED = "adopted", "Recommendation adopted"
     ADOPTION_TAKEN_BACK = "adoption_taken_back", "Adoption undone"

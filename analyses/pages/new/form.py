@@ -25,6 +25,7 @@ from analyses.pages.new.widgets import (
     ModelSelect,
     area,
     gpu_choices,
+    grouped_gpus,
     input_for,
     model_choices,
     model_facts,
@@ -42,7 +43,7 @@ from engine.choices import Goal
 from engine.errors import InvalidInput
 from engine.fields import Group
 from engine.goals import TEXTS, counts
-from engine.gpus import ANY, GPUS, LOCAL
+from engine.gpus import ANY, LOCAL
 from engine.models.presets import PRESETS
 from engine.models.tasks import SIZES
 from engine.request import DEFAULTS, FIELDS
@@ -154,9 +155,7 @@ class AnalysisForm(forms.Form):
                 "Current batch sizes, comma-separated. Leave blank to use the one above.",
                 "8, 16, 32",
             ),
-            "compared_gpus": ticks(
-                "GPUs", [(gpu.name, gpu.display_name) for gpu in GPUS.values()], one_each
-            ),
+            "compared_gpus": ticks("GPUs", grouped_gpus(), one_each),
         }
 
     def _offer_software(self) -> None:

@@ -14,7 +14,7 @@ from analyses.models import Node
 from engine import software
 from engine.errors import InvalidInput
 from engine.fields import Field
-from engine.gpus import GPUS, Gpu
+from engine.gpus import GPUS, Gpu, by_family
 from engine.models import timm_models
 from engine.models.model import missing_modules
 from engine.models.presets import PRESETS, Preset
@@ -140,7 +140,7 @@ def tick(label: str, help_text: str = "") -> forms.BooleanField:
     return forms.BooleanField(label=label, help_text=help_text, required=False)
 
 
-def ticks(label: str, choices: Choices, help_text: str) -> forms.MultipleChoiceField:
+def ticks(label: str, choices: Choices | Groups, help_text: str) -> forms.MultipleChoiceField:
     widget = forms.CheckboxSelectMultiple()
     return forms.MultipleChoiceField(
         label=label, choices=choices, help_text=help_text, required=False, widget=widget
@@ -172,11 +172,20 @@ def gpu_choices() -> Groups:
     held = prices([*GPUS, *kinds])
     groups: dict[str, Choices] = {}
     for gpu in GPUS.values():
-        groups.setdefault(_group(gpu), []).append((gpu.name, _gpu_label(gpu, held[gpu.name])))
+        groups.setdefault(gpu.family, []).append((gpu.name, _gpu_label(gpu, held[gpu.name])))
     local: Choices = [
         (local_gpu(kind), _kind_label(nodes, held[key_of(kind)])) for kind, nodes in kinds.items()
     ]
     return [(name, choices) for name, choices in ({"This lab": local} | groups).items() if choices]
+
+
+def grouped_gpus() -> Groups:
+    """The names of the catalogue's GPUs, by family."""
+    families = by_family(GPUS.values())
+    return [
+        (family, [(gpu.name, gpu.display_name) for gpu in gpus])
+        for family, gpus in families.items()
+    ]
 
 
 def software_choices(chosen: str = "") -> Choices:
@@ -206,14 +215,9 @@ def _kind_label(nodes: Sequence[Node], price: HeldPrice) -> str:
     return " · ".join([part for part in parts if part] + [f"measured on {names}"])
 
 
-def _group(gpu: Gpu) -> str:
-    if "GeForce" in gpu.display_name:
-        return "GeForce"
-    return "Workstation" if "RTX" in gpu.display_name else "Data centre"
-
-
 def _gpu_label(gpu: Gpu, price: HeldPrice) -> str:
-    return f"{gpu.display_name} · {gib_with_unit(gpu.total_bytes)} · {_per_hour(price)}"
+    parts = [gpu.display_name, gib_with_unit(gpu.total_bytes), _per_hour(price)]
+    return " · ".join(filter(None, parts))
 
 
 def _per_hour(price: HeldPrice) -> str:
