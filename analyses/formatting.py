@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import floor, log10
 
 from analyses.models import Analysis
-from engine.answer.recommendation import WORTH_A_CHANGE
+from engine.answer.worth import WORTH_PREDICTED
 from engine.gpus import ANY, GIB, GPUS, LOCAL
 from engine.models.presets import PRESETS
 from engine.result import Source
@@ -113,12 +113,12 @@ def times(value: float | None) -> str:
 
 
 def speedup(ratio: float | None, has_gain: bool | None) -> str:
-    """A speedup in a list: its ratio, ``probably`` that, or ``no gain`` where it is noise."""
+    """A speedup in a list: its ratio, ``probably`` that, or ``no gain`` if not worth a change."""
     if ratio is None:
         return UNKNOWN
     if has_gain:
         return times(ratio)
-    return f"probably {times(ratio)}" if ratio >= WORTH_A_CHANGE else "no gain"
+    return f"probably {times(ratio)}" if ratio >= WORTH_PREDICTED else "no gain"
 
 
 def milliseconds(seconds: float | None) -> str:

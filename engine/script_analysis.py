@@ -160,11 +160,14 @@ def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
     def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
         return _prediction(request, gpu, traces(gpu), batch_size, careful=careful)
 
+    def step_time(gpu: Gpu, batch_size: int) -> StepTime:
+        return _step_time(request, gpu, traces(gpu)(batch_size))
+
     every = list(known_gpus(request.launch_microseconds).values())
     runs_on = (gpu for gpu in every if not isinstance(traced(gpu.compute_capability), EngineError))
     seen = traces(here or next(runs_on, every[0]))
     request = _of_sizes_taken(request, seen)
-    found = compare_gpus(request.script.name, request, here, predict, on)
+    found = compare_gpus(request.script.name, request, here, predict, on, step_time)
     used = software.loaded()
     caveats = [
         *software.caveat(request.software, used),

@@ -17,6 +17,7 @@ from analyses.models import Analysis, Job, LogLine, Push, Status, Trial
 from analyses.stored_result import result_columns
 from engine.answer import economics
 from engine.answer.energy import power_in
+from engine.answer.worth import is_worth_it
 from engine.result import AnalysisResult
 from memorymark_site.operations import log
 
@@ -87,5 +88,7 @@ def _counted_by(settled: Settled, result: AnalysisResult) -> AnalysisResult:
     assumed = settled.request.assumptions
     gained = economics.Speedup(ratio, low, high)
     price = assumed.price_per_hour_usd or 0.0  # as the engine does where no price is known
-    counted = economics.savings(assumed, price, gained, result.source, power_in(result))
+    taken = is_worth_it(gained, result.source)
+    power = power_in(result)
+    counted = economics.savings(assumed, price, gained, result.source, power, taken=taken)
     return replace(result, savings=counted)

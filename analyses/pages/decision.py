@@ -84,7 +84,10 @@ def decision_of(result: AnalysisResult, request: Mapping[str, Any]) -> Decision:
 def _tone(result: AnalysisResult) -> str:
     if result.safe_batch_size == 0:
         return "problem"
-    return "keep" if result.recommended_batch_size == result.current_batch_size else "change"
+    kept = result.recommended_batch_size == result.current_batch_size
+    if result.today is not None:  # with moves, which are worth it or not
+        kept = result.speedup is not None and not has_gain(result)
+    return "keep" if kept else "change"
 
 
 def _cost(savings: Savings | None) -> str:

@@ -133,8 +133,8 @@ def _chosen(rows: Sequence[RungRow], analysis: Analysis, wanted: str, *, may_cho
 
 
 def _is_better(rung: Rung) -> bool:
-    """Whether a rung is surely faster than today, or surely fits where today does not."""
-    is_faster = rung.speedup_low is None or rung.speedup_low > 1
+    """Whether a rung is worth a change from today, or surely fits where today does not."""
+    is_faster = rung.speedup is None or rung.is_worth_it
     return rung.result is not None and is_faster and rung.result.safe_batch_size != 0
 
 
@@ -153,8 +153,17 @@ class RungRow:
         return ", ".join(self.rung.moves) or "as it is"
 
     @property
+    def training(self) -> str:
+        """Whether it raises the batch or keeps the training as it is, in a few words."""
+        rung = self.rung
+        if rung.training or not rung.moves:
+            return rung.training[:1].upper() + rung.training[1:]
+        # Stored by an older version.
+        return "Same learning" if rung.learning is Learning.NONE else f"Changes: {rung.learning}"
+
+    @property
     def is_gain(self) -> bool:
-        return self.rung.speedup_low is not None and self.rung.speedup_low > 1
+        return self.rung.is_worth_it
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from analyses.formatting import (
 )
 from engine.answer import economics
 from engine.answer.energy import power_in
+from engine.answer.worth import is_worth_it, may_be_worth_it
 from engine.assumptions import Assumptions
 from engine.errors import InvalidInput
 from engine.result import AnalysisResult, Energy, Savings, Source
@@ -119,30 +120,36 @@ def with_assumptions(result: AnalysisResult, assumptions: Assumptions) -> Analys
     price = assumptions.price_per_hour_usd
     price = saved.price_per_hour_usd if price is None else price
     power = power_in(result) if saved.energy else None
-    again = economics.savings(assumptions, price, gained, saved.source, power)
+    taken = has_gain(result)
+    again = economics.savings(assumptions, price, gained, saved.source, power, taken=taken)
     return replace(result, savings=again)
 
 
 def has_gain(result: AnalysisResult) -> bool:
-    """Whether the recommended batch is faster beyond the noise: its whole interval is above 1."""
-    savings = result.savings
-    if result.speedup is None:
+    """Whether the recommended batch, with its moves, is worth a change.
+
+    What was counted as saved says so, by the rule of the version that answered; where no hours are
+    trained in a year, the interval does.
+    """
+    saved, ratio = result.savings, result.speedup
+    low, high = result.speedup_low, result.speedup_high
+    if ratio is None or ratio <= 1 or (low is not None and low <= 1):
         return False
-    if result.speedup_low is not None:
-        return result.speedup_low > 1
-    if savings is None:
-        return False
-    # An older version stored no interval, but counted no savings from noise.
-    nothing_to_save = savings.hours_per_run * savings.runs_per_year == 0
-    return result.speedup > 1 and (savings.gpu_hours_per_year > 0 or nothing_to_save)
+    if saved is not None and saved.hours_per_run * saved.runs_per_year > 0:
+        return saved.gpu_hours_per_year > 0
+    if low is None or high is None:  # an older version stored no interval
+        return saved is not None
+    return is_worth_it(economics.Speedup(ratio, low, high), result.source)
 
 
 def has_probable_gain(result: AnalysisResult) -> bool:
-    """Whether a predicted speedup may be a gain: two short runs would tell."""
+    """Whether a predicted speedup may be worth a change: two short runs would tell."""
     ratio, low, high = result.speedup, result.speedup_low, result.speedup_high
     if ratio is None or low is None or high is None or result.source is Source.MEASURED:
         return False
-    return economics.Speedup(ratio, low, high).verdict is economics.Verdict.PROBABLE
+    return not has_gain(result) and may_be_worth_it(
+        economics.Speedup(ratio, low, high), result.source
+    )
 
 
 def estimate_figures(result: AnalysisResult, *, adopted: bool = False) -> list[Figure]:
@@ -190,7 +197,8 @@ def _speedup_figure(result: AnalysisResult) -> Figure:
     elif result.speedup < 1:
         note = f"batch {recommended} saves memory, not time: {times(result.speedup)} the speed"
     else:
-        note = f"{times(result.speedup)} at {recommended} vs. {current} is within the noise"
+        small = "not worth a change" if (result.speedup_low or 0) > 1 else "within the noise"
+        note = f"{times(result.speedup)} at {recommended} vs. {current} is {small}"
         note += _interval(result)
     return Figure("Speedup", "no gain", note, (source,), tone="quiet")
 

@@ -34,6 +34,7 @@ from analyses.training_runs.services import step_gpu_hours
 from engine import result as engine_result
 from engine.answer import economics
 from engine.answer.energy import power_in
+from engine.answer.worth import is_worth_it
 from engine.assumptions import Assumptions
 from engine.choices import Goal, Optimizer
 from engine.gpus import GIB, GPUS
@@ -223,7 +224,8 @@ def _with_energy(result: AnalysisResult, savings: Savings) -> Savings:
     if ratio is None or low is None or high is None:
         return savings
     gained, price = economics.Speedup(ratio, low, high), savings.price_per_hour_usd
-    counted = economics.savings(Assumptions(), price, gained, savings.source, power_in(result))
+    power, taken = power_in(result), is_worth_it(gained, savings.source)
+    counted = economics.savings(Assumptions(), price, gained, savings.source, power, taken=taken)
     return replace(savings, energy=counted.energy)
 
 

@@ -74,10 +74,10 @@ def test_a_better_rung_of_a_stored_ladder_takes_the_place_of_the_batch(theirs: A
 def test_only_sure_changes_of_one_line_that_train_the_same_are_kept() -> None:
     rung = {
         "moves": ["bf16"], "gpu": "", "effort": "one line", "learning": "numerics",
-        "speedup_low": 1.2,
+        "speedup": 1.4, "speedup_low": 1.2, "speedup_high": 1.6,
     }  # fmt: skip
     others: tuple[dict[str, object], ...] = (
-        {"effort": "a few lines"}, {"learning": "what is trained"}, {"speedup_low": 0.9},
+        {"effort": "a few lines"}, {"learning": "what is trained"}, {"speedup_low": 1.01},
         {"speedup_low": None}, {"moves": []}, {"gpu": "h100"},
     )  # fmt: skip
     ladder = [rung, *(rung | change for change in others)]

@@ -19,7 +19,7 @@ from ..result import (
 )
 from ..workload import Workload
 from .certificate import model_commands
-from .economics import FILLED_NOISE, Speedup, Verdict, savings, speedup, speedup_in_turn, within
+from .economics import FILLED_NOISE, Speedup, savings, speedup, speedup_in_turn, within
 from .energy import limit_watts, power_of
 from .ladder import fits_with, in_few_words, listed, switch_to
 from .recommendation import (
@@ -30,6 +30,7 @@ from .recommendation import (
     next_friendly,
 )
 from .search import SearchOutcome
+from .worth import Option, is_worth_it, may_be_worth_it
 
 _WITHIN = f"it runs within {100 * (1 - ENOUGH_SPEED):.0f}% of"
 
@@ -58,6 +59,8 @@ class Findings:
         largest_tensors: The largest tensors at its peak; empty as above.
         moves: What else changes about the workload, in the engineer's words.
         lengths: Of the recommended batch; ``None`` where all samples are of one length.
+        foregone: A larger batch that was not worth a change, where the current one is kept for
+            that.
     """
 
     gpu: GpuFacts
@@ -78,6 +81,7 @@ class Findings:
     largest_tensors: Sequence[LargeTensor] = ()
     moves: Sequence[str] = ()
     lengths: BatchLengths | None = None
+    foregone: Option | None = None
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -86,9 +90,10 @@ class Findings:
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The current batch, if there is one, and the recommended one."""
+        """The current batch, if there is one, and the one to hold against it."""
         current = () if self.current is None else (self.current.batch_size,)
-        return *current, self.recommended.batch_size
+        other = self.foregone.batch_size if self.foregone else self.recommended.batch_size
+        return *current, other
 
     @property
     def speedup(self) -> Speedup | None:
@@ -145,6 +150,7 @@ def answer(
             found.source,
             # How much of the GPU another workload keeps busy is not known.
             None if found.moves else power_of(limit, current, recommended, known),
+            taken=is_worth_it(gained, found.source),
         )
     largest = next(
         trial
@@ -223,16 +229,29 @@ def decision(found: Findings) -> str:
         return fits_with(moves, batch) if moves else switch_to(changes, why)
     if safe is not None and current > safe and not moves:
         return switch_to(changes, f"batch {current:,} may run out of memory")
-    if gained.is_gain:
+    if is_worth_it(gained, found.source):
         return switch_to(changes, f"{times(gained.ratio)} faster")
-    if _is_probable(found):
-        return _try(changes, f"it is probably {times(gained.ratio)} faster")
     if moves:
-        return in_few_words(
-            f"Keep batch {current:,}: {listed(moves)} would not be faster.",
-            f"Keep batch {current:,}: these {len(moves)} changes would not be faster.",
-        )
+        return _keep_without(current, changes, gained, found.source)
     return f"Keep batch {current:,}: {_why_kept(found)}."
+
+
+def _keep_without(current: int, changes: Sequence[str], gained: Speedup, source: Source) -> str:
+    """The decision against moves."""
+    if may_be_worth_it(gained, source):
+        outcome = f"may be {times(gained.ratio)} faster, which is not sure"
+    else:
+        outcome = f"would be {_slightly(gained)}"
+    return in_few_words(
+        f"Keep batch {current:,}: {listed(changes)} {outcome}.",
+        f"Keep batch {current:,}: these {len(changes)} changes {outcome}.",
+    )
+
+
+def _slightly(gained: Speedup) -> str:
+    """A speedup that is not worth a change, in percent."""
+    percent = round(100 * (gained.ratio - 1))
+    return f"only about {percent}% faster" if percent > 0 else "no faster"
 
 
 def _try(changes: Sequence[str], outcome: str) -> str:
@@ -249,10 +268,23 @@ def _why_enough(found: Findings) -> str:
 
 
 def _why_kept(found: Findings) -> str:
+    foregone = found.foregone
+    if foregone is not None and may_be_worth_it(foregone.gained, found.source):
+        faster = f"{times(foregone.gained.ratio)} faster"
+        return f"batch {foregone.batch_size:,} may be {faster}, which is not sure"
+    percent = round(100 * (foregone.gained.ratio - 1)) if foregone else 0
+    at_most = f"at most about {percent}% faster" if percent > 0 else "no faster"
     if found.bound is Bound.MEMORY:
+        if foregone is not None:
+            return f"larger batches that surely fit would be {at_most}"
         return f"batch {next_friendly(found.recommended.batch_size):,} does not surely fit"
     if found.bound is Bound.GLOBAL_BATCH:
+        if foregone is not None:
+            gain = f"at most about {percent}%" if percent > 0 else "nothing"
+            return f"larger ones of the global batch gain {gain}"
         return "larger ones do not keep the global batch"
+    if percent > 0:
+        return f"larger batches would be {at_most}"
     return f"{_WITHIN} this GPU's top speed"
 
 
@@ -261,20 +293,13 @@ def times(ratio: float) -> str:
     return f"{ratio:.{2 if ratio < 1.995 else 1}f}\N{MULTIPLICATION SIGN}"
 
 
-def _is_probable(found: Findings) -> bool:
-    """Whether the moves or a larger batch may be faster, and a measurement would tell."""
-    gained = found.speedup
-    return (
-        found.source is not Source.MEASURED
-        and gained is not None
-        and gained.verdict is Verdict.PROBABLE
-        and found.current is not None
-        and (bool(found.moves) or found.recommended.batch_size > found.current.batch_size)
-    )
-
-
 def _two_runs(found: Findings, runs: Sequence[str]) -> str:
     """The two runs that would tell whether there is a gain; empty where that is known."""
-    if not (runs and _is_probable(found)):
+    unsure = (
+        found.source is not Source.MEASURED
+        and found.foregone is not None
+        and may_be_worth_it(found.foregone.gained, found.source)
+    )
+    if not (runs and unsure):
         return ""
     return f"Two short runs on the GPU would tell: {' and '.join(runs)}"

@@ -164,6 +164,8 @@ def savings(
     gained: Speedup,
     source: Source,
     power: Power | None = None,
+    *,
+    taken: bool,
 ) -> Savings:
     """What a year at the recommended batch saves, compared with the current one.
 
@@ -172,7 +174,8 @@ def savings(
         gpu_hours_per_year = runs_per_year * hours_per_run * (1 - 1 / s)
         usd_per_year       = gpu_hours_per_year * price_per_hour_usd
 
-    Without a gain (see :attr:`Speedup.is_gain`) both are zero and a run costs what it costs today.
+    Where the decision is to keep the current batch, both are zero and a run costs what it costs
+    today.
 
     Args:
         assumptions: Hours and runs.
@@ -180,8 +183,10 @@ def savings(
         gained: The recommended batch's speedup.
         source: Of the speedup.
         power: Of one GPU at both batches, if known.
+        taken: Whether the decision is to change, for this speedup
+            (:func:`~engine.answer.worth.is_worth_it`).
     """
-    saved_share = 1 - 1 / gained.ratio if gained.is_gain else 0.0
+    saved_share = 1 - 1 / gained.ratio if taken else 0.0
     gpu_hours = assumptions.runs_per_year * assumptions.hours_per_run * saved_share
     usd_per_run = assumptions.hours_per_run * price_per_hour_usd
     return Savings(
@@ -193,11 +198,11 @@ def savings(
         hours_per_run=assumptions.hours_per_run,
         runs_per_year=assumptions.runs_per_year,
         price_per_hour_usd=price_per_hour_usd,
-        energy=_energy(assumptions, power, gained) if power else None,
+        energy=_energy(assumptions, power, gained, taken) if power else None,
     )
 
 
-def _energy(assumptions: Assumptions, power: Power, gained: Speedup) -> Energy:
+def _energy(assumptions: Assumptions, power: Power, gained: Speedup, taken: bool) -> Energy:
     """The energy of a run now and then, and what a year saves of it.
 
     With ``h`` GPU-hours a run, ``n`` runs a year, speedup ``s`` and mean power ``p`` and ``q`` in
@@ -211,7 +216,7 @@ def _energy(assumptions: Assumptions, power: Power, gained: Speedup) -> Energy:
     """
     now = assumptions.hours_per_run * power.current / 1000
     then = low = high = now
-    if gained.is_gain:
+    if taken:
         then = assumptions.hours_per_run / gained.ratio * power.recommended / 1000
         rises_least, rises_most = power.ratio_range
         high = then * rises_most * gained.ratio / gained.low

@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..result import AnalysisResult
+from ..result import AnalysisResult, Source
+from .economics import Speedup
+from .worth import WORTH_PREDICTED, is_worth_it
 
 MOST_RUNGS = 8
 
-WORTH_A_MOVE = 1.03
-"""A rung with one move more must be expected to be at least 3% faster than the one without it."""
+WORTH_A_MOVE = WORTH_PREDICTED
+"""A rung with one move more must be expected to be at least 5% faster than the one without it."""
 
 ALIKE = 0.95
 """Rungs within 5% of the best are ordered by what they change about learning, then by effort."""
@@ -81,6 +83,10 @@ class Rung:
         why_not: Why it cannot be done, or does not fit; empty where it fits.
         batch_size: The recommended one, per GPU; ``None`` where it does not fit.
         gpu: The catalogue name of another GPU; empty for the request's own.
+        global_batch_before, global_batch_size: Samples of one optimizer step, over its
+            micro-batches and GPUs: today, and with these moves. ``None`` where it does not fit, or
+            an older version stored it.
+        training: What the moves do to training, in words; see :func:`about_training`.
         samples_per_second: At that batch, on all GPUs that share the work.
         speedup: Over the unchanged workload at the current batch, which may not fit: then ``None``.
         speedup_low, speedup_high: Its interval.
@@ -99,12 +105,23 @@ class Rung:
     why_not: str = ""
     batch_size: int | None = None
     gpu: str = ""
+    global_batch_before: int | None = None
+    global_batch_size: int | None = None
+    training: str = ""
     samples_per_second: float | None = None
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
     usd_per_run: float | None = None
     result: AnalysisResult | None = field(default=None)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether its speedup is worth a change; not where there is none to compare with."""
+        ratio, low, high = self.speedup, self.speedup_low, self.speedup_high
+        if ratio is None or low is None or high is None:
+            return False
+        return is_worth_it(Speedup(ratio, low, high), Source.PREDICTED)
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -118,6 +135,34 @@ def learning_of(moves: Iterable[Move]) -> Learning:
 def effort_of(moves: Iterable[Move]) -> Effort:
     """The most that one of the moves takes."""
     return max((move.effort for move in moves), key=list(Effort).index, default=Effort.ONE_LINE)
+
+
+_CHANGES = {
+    Learning.NUMERICS: "changes the numerics",
+    Learning.OPTIMIZER: "changes the optimizer",
+    Learning.TRAINED: "changes what is trained",
+}
+
+
+def about_training(rung: Rung) -> str:
+    """Whether the moves of a rung raise the batch or keep the training as it is, in words.
+
+    Empty without moves, and where that is not known. As it is means: an optimizer step sees as many
+    samples, and computes the same up to rounding.
+    """
+    before, after = rung.global_batch_before, rung.global_batch_size
+    if not rung.moves or before is None or after is None:
+        return ""
+    changes = _CHANGES.get(rung.learning, "")
+    if before != after:
+        verb = "raises" if after > before else "lowers"
+        batch = f"{verb} the batch per optimizer step from {before:,} to {after:,}"
+        return f"{batch} and {changes}" if changes else batch
+    if changes:
+        return f"keeps the batch per optimizer step and {changes}"
+    if rung.learning is Learning.GLOBAL_BATCH:
+        return "keeps the batch per optimizer step, but compares samples in other groups"
+    return "keeps the training as it is"
 
 
 def in_order(rungs: Sequence[Rung]) -> list[Rung]:

@@ -10,14 +10,13 @@ from enum import StrEnum
 from itertools import count
 
 from ..request import Request
-from ..result import GlobalBatch
+from ..result import GlobalBatch, Source
+from .economics import Speedup
 from .search import SearchOutcome
+from .worth import Option, is_worth_it, least_speedup
 
 ENOUGH_SPEED = 0.95
 """The share of the best speed that a batch must reach to be recommended."""
-
-WORTH_A_CHANGE = 1.03
-"""A batch that is expected to be less than 3% faster than the current one is not recommended."""
 
 _LARGEST_POWER = 64
 """Above it every multiple of 8 is a friendly size, below it only powers of two."""
@@ -41,11 +40,14 @@ class Recommendation:
         bound: ``speed`` if the fastest of the sizes to choose from reaches :data:`ENOUGH_SPEED` of
             the largest batch's speed; else what keeps them from it.
         fastest: The batch with the best speed among those that surely fit.
+        foregone: Where the current batch is kept, the best of the larger ones to choose from, which
+            is not worth a change; ``None`` without larger ones.
     """
 
     batch_size: int
     bound: Bound
     fastest: int
+    foregone: Option | None = None
 
 
 def recommend_batch(
@@ -55,12 +57,14 @@ def recommend_batch(
     current: int | None,
     largest: int,
     safe: int,
+    gain_at: Callable[[int], Speedup],
+    source: Source,
     has_global_batch: bool = False,
 ) -> Recommendation:
     """The current batch, unless a size to choose from is worth a change.
 
-    Worth a change is a larger size that surely fits and is expected to be at least 3% faster. Then
-    the smallest such size with 95% of the best speed is recommended. Where the current batch does
+    Worth a change (:func:`~engine.answer.worth.is_worth_it`) may be a larger size that surely fits.
+    The smallest such size with 95% of the best speed is recommended. Where the current batch does
     not surely fit, or there is none, the smallest size with 95% of the best speed is, even if that
     is below it.
 
@@ -73,6 +77,8 @@ def recommend_batch(
         largest: The largest batch that fits.
         safe: The largest that fits even at the high end of a prediction; if neither a size nor the
             current batch is that small, the smallest size is chosen.
+        gain_at: The speedup of a size over the current batch, with its interval.
+        source: Of the speeds.
         has_global_batch: Whether the sizes were chosen to keep a global batch.
     """
     safe_sizes = sizes[: bisect_right(sizes, safe)]
@@ -85,14 +91,22 @@ def recommend_batch(
         alone = not has_global_batch or len(safe_sizes) < len(sizes)
         bound = Bound.MEMORY if alone else Bound.GLOBAL_BATCH
     least = ENOUGH_SPEED * speed(fastest)
-    larger = [size for size in safe_sizes if size <= top]
-    if kept is not None:
-        least = max(least, WORTH_A_CHANGE * speed(kept))
-        larger = [size for size in larger if size > kept]
-        if not larger or speed(top) < least:
-            return Recommendation(kept, bound, fastest)
-    chosen = larger[bisect_left(larger, least, key=speed)] if larger else top
-    return Recommendation(chosen, bound, fastest)
+    rising = [size for size in safe_sizes if size <= top]
+    if kept is None:
+        chosen = rising[bisect_left(rising, least, key=speed)] if rising else top
+        return Recommendation(chosen, bound, fastest)
+    larger = [size for size in rising if size > kept]
+    if not (larger and speed(kept)):
+        return Recommendation(kept, bound, fastest)
+    least = max(least, least_speedup(source) * speed(kept))
+
+    def is_enough(size: int) -> bool:
+        return speed(size) >= least and is_worth_it(gain_at(size), source)
+
+    if is_enough(top):
+        return Recommendation(larger[bisect_left(larger, True, key=is_enough)], bound, fastest)
+    best = larger[bisect_left(larger, least, key=speed)] if speed(top) >= least else top
+    return Recommendation(kept, bound, fastest, Option(best, gain_at(best)))
 
 
 def is_friendly(size: int) -> bool:
@@ -152,12 +166,23 @@ def recommend_measured(request: Request, outcome: SearchOutcome) -> Recommendati
         kept = current if current is not None and current <= largest else sizes[-1]
         return Recommendation(kept, Bound.SPEED, kept)
     alpha, beta = fit_step_time(times)
+
+    def speed(size: int) -> float:
+        return size / (alpha + beta * size)
+
+    def gain_at(size: int) -> Speedup:
+        """As the line has it. Whether it is sure, runs in turn tell later."""
+        ratio = speed(size) / speed(request.known_batch_size)
+        return Speedup(ratio, ratio, ratio)
+
     return recommend_batch(
         sizes,
-        lambda size: size / (alpha + beta * size),
+        speed,
         current=current,
         largest=largest,
         safe=largest,
+        gain_at=gain_at,
+        source=Source.MEASURED,
         has_global_batch=request.global_batch_size is not None,
     )
 

@@ -110,6 +110,8 @@ def _ladder(plan: Plan) -> list[RenderableType]:
         name = GPUS[plan.current_gpu].display_name
         title = f"The best moves from batch {plan.current_batch_size:,} on {name}"
         parts.append(section(f"{title} ({Source.PREDICTED})", _rungs(fitting)))
+    if told := [f"{_moves(rung)}: {rung.training}" for rung in fitting if rung.training]:
+        parts.append(section("What they do to training", bullets(told)))
     if refused:
         reasons = (f"{_moves(rung)}: {rung.why_not}" for rung in refused)
         parts.append(section("Moves that do not help", bullets(reasons)))

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..answer.certificate import measured_on_rows
-from ..answer.economics import Speedup, Verdict
+from ..answer.economics import Speedup
+from ..answer.worth import is_worth_it, may_be_worth_it
 from ..choices import Optimizer
 from ..gpus import GIB
 from ..models.tasks import SIZES
@@ -202,11 +203,11 @@ def _speedup(result: AnalysisResult, speedup: float) -> str:
         return text
     text += f", range {result.speedup_low:.2f}–{result.speedup_high:.2f}"
     gained = Speedup(speedup, result.speedup_low, result.speedup_high)
-    if gained.is_gain:
+    if is_worth_it(gained, result.source):
         return text
     # Rounds that differ so much would not agree if there were more of them.
-    verdict = Verdict.NO_GAIN if result.source is Source.MEASURED else gained.verdict
-    return f"{text}: {verdict}"
+    unsure = result.source is not Source.MEASURED and may_be_worth_it(gained, result.source)
+    return f"{text}: {'probable gain' if unsure else 'no gain'}"
 
 
 def _add_savings(table: Table, savings: Savings) -> None:

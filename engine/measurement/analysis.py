@@ -10,10 +10,11 @@ from typing import TypeVar
 
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude, times
-from ..answer.economics import Speedup, speedup_in_turn, within
+from ..answer.economics import Speedup, speedup, speedup_in_turn, within
 from ..answer.expectation import expected_limit
-from ..answer.recommendation import WORTH_A_CHANGE, Recommendation, recommend_measured
+from ..answer.recommendation import Recommendation, recommend_measured
 from ..answer.search import SearchOutcome, find_largest
+from ..answer.worth import Option, is_worth_it
 from ..errors import EngineError, MeasurementFailed
 from ..events import Event, Log, Stage
 from ..fixed_costs import CUDNN_BYTES, fixed_costs
@@ -29,7 +30,7 @@ from ..prediction.refusals import does_not_fit
 from ..prediction.tracer import TraceAt
 from ..prediction.traces import trace_request
 from ..request import AnalysisRequest, Request
-from ..result import AnalysisResult, GpuFacts, MeasuredOn, Source, Trial
+from ..result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Source, Trial
 from ..step.building import cache_caveats
 from ..tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .device import device_for, in_the_catalogue, local_price_per_hour
@@ -187,13 +188,14 @@ def findings(
     """
     size, recommended = request.current_batch_size, probe(chosen.batch_size)
     current = None if size is None else probe(size)
-    comparison, compared = None, []
+    comparison, compared, foregone = None, [], chosen.foregone
     if current is not None and comparable(current, recommended):
         comparison = measure_in_turn(lambda size: measure(order(size)), current, recommended, emit)
         compared = about_rounds(comparison, MEASURED_NOISE)
-        gained = None if comparison is None else speedup_in_turn(comparison)
-        if gained is not None and not (gained.is_gain and gained.ratio >= WORTH_A_CHANGE):
-            compared = [_no_faster(current, recommended, gained)]
+        gained = _gained(current, recommended, comparison)
+        if gained is not None and not is_worth_it(gained, Source.MEASURED):
+            compared = [_not_worth_it(current, recommended, gained, in_turn=comparison is not None)]
+            foregone = Option(recommended.batch_size, gained)
             recommended, comparison = current, None
     step = _recorded(order(recommended.batch_size), on.device, emit)
     return Findings(
@@ -212,14 +214,24 @@ def findings(
         caveats=compared,
         timeline=step.timeline,
         largest_tensors=step.largest_tensors,
+        foregone=foregone,
     )
 
 
-def _no_faster(current: Trial, other: Trial, gained: Speedup) -> str:
+def _gained(current: Trial, other: Trial, comparison: Comparison | None) -> Speedup | None:
+    """The measured speedup: in turn, or else of two separate trials; ``None`` if not timed."""
+    if comparison is not None:
+        return speedup_in_turn(comparison)
+    before, after = current.samples_per_second, other.samples_per_second
+    return speedup(before, after, within(MEASURED_NOISE)) if before and after else None
+
+
+def _not_worth_it(current: Trial, other: Trial, gained: Speedup, *, in_turn: bool) -> str:
+    how = "in turn" if in_turn else "in two separate trials"
     return (
         f"Batch {other.batch_size:,} was expected to be faster than {current.batch_size:,}. "
-        f"Measured in turn, it runs at {times(gained.ratio)} the speed "
-        f"({times(gained.low)} to {times(gained.high)})."
+        f"Measured {how}, it runs at {times(gained.ratio)} the speed "
+        f"({times(gained.low)} to {times(gained.high)}), which is not worth a change."
     )
 
 

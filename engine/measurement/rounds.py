@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from ..answer.economics import compare, speedup_in_turn
+from ..answer.worth import WORTH_MEASURED
 from ..errors import MeasurementFailed
 from ..events import Event, Log
 from ..result import Comparison, Trial
@@ -90,7 +91,8 @@ def about_rounds(comparison: Comparison | None, noise: float) -> list[str]:
         f"The speedup is the ratio of the median speeds of "
         f"{len(comparison.current_samples_per_second)} interleaved rounds in fresh processes. Its "
         "range is that of the ratios of single rounds, which contains the true one with "
-        f"{100 * comparison.coverage:.0f}% confidence. A range that includes 1 counts as no gain."
+        f"{100 * comparison.coverage:.0f}% confidence. A change is worth it from "
+        f"{WORTH_MEASURED:.2f}\N{MULTIPLICATION SIGN} on, if every round is faster."
     ]
 
 

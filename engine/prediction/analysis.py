@@ -139,7 +139,12 @@ class Prediction:
         """The recommended batch where there is no current one; the smallest if nothing fits."""
         careful = partial(self.predict, careful=True)
         limits = find_limits(
-            self.request, self.gpu, self.predict, careful=careful, speed=self.speed
+            self.request,
+            self.gpu,
+            self.predict,
+            careful=careful,
+            speed=self.speed,
+            step_time=self.step_time,
         )
         return limits.choice.batch_size if limits.choice else limits.batch_multiple
 
@@ -233,11 +238,13 @@ def predict_findings(
         probe=probe,
         known=[] if current is None else [current],
         speed=speed,
+        step_time=step_time,
     )
     outcome, choice = limits.outcome, limits.choice
     if choice is None:
         raise refusal(probe(limits.batch_multiple))
-    outcome = replace(outcome, trials=[*outcome.trials, probe(choice.fastest)])
+    shown = [choice.fastest, *([choice.foregone.batch_size] if choice.foregone else [])]
+    outcome = replace(outcome, trials=[*outcome.trials, *map(probe, shown)])
     step = trace_at(choice.batch_size)
     if current is None:
         step.check_runnable()
@@ -257,6 +264,7 @@ def predict_findings(
         span=ratio_span(*times),
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,
+        foregone=choice.foregone,
         caveats=[
             *caveats_of(step, recommended, outcome, limits.safe_batch_size, waits),
             *host_caveats(compared.batch_size, times[0]),

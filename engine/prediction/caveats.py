@@ -132,12 +132,13 @@ def whole_experts(workload: Workload, step: Trace) -> list[str]:
     ]
 
 
-_COMPARED = (Task.SENTENCE_EMBEDDING, Task.CONTRASTIVE)
+COMPARED = (Task.SENTENCE_EMBEDDING, Task.CONTRASTIVE)
+"""Tasks that compare each sample with all others of its micro-batch."""
 
 
 def negatives_caveats(workload: Workload) -> list[str]:
     """That the batch is part of what is learned, where samples are compared with each other."""
-    if workload.task not in _COMPARED:
+    if workload.task not in COMPARED:
         return []
     return [
         "Each sample is compared with all others of its batch, so another batch learns something "

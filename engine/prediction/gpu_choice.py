@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..answer.economics import usd_per_million_samples
@@ -11,7 +11,6 @@ from ..errors import DoesNotFit, InvalidInput
 from ..events import Event, Log, Stage
 from ..gpus import GIB, Gpu
 from ..request import AnalysisRequest
-from ..result import Trial
 from ..tracing.lowering import behaviour_of
 from .analysis import Prediction, price_per_hour
 from .correction import Experience
@@ -97,9 +96,7 @@ def choose_gpu(
     return _request_on(request, best.gpu, prices.get(best.gpu.name)), reason
 
 
-def _comparable(
-    request: AnalysisRequest, prices: Mapping[str, float]
-) -> tuple[list[Gpu], str]:
+def _comparable(request: AnalysisRequest, prices: Mapping[str, float]) -> tuple[list[Gpu], str]:
     """The GPUs whose cost can be told, and a sentence about the others."""
     every = known_gpus(request.launch_microseconds).values()
     compared = [
@@ -129,9 +126,14 @@ def _on(
         there = _request_on(request, gpu, prices.get(gpu.name))
     except InvalidInput as refused:
         return refused
-    predict = _predictor(there, gpu, emit, traced, experience)
+    prediction = _prediction(there, gpu, emit, traced, experience)
+    predict = prediction.predict
     limits = find_limits(
-        there, gpu, predict, careful=lambda batch_size: predict(batch_size, careful=True)
+        there,
+        gpu,
+        predict,
+        careful=lambda batch_size: predict(batch_size, careful=True),
+        step_time=prediction.step_time,
     )
     if limits.choice is None:
         smallest = predict(limits.batch_multiple)
@@ -159,11 +161,11 @@ def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> Anal
     )
 
 
-def _predictor(
+def _prediction(
     request: AnalysisRequest, gpu: Gpu, emit: Emit, traced: TraceRequest, experience: Experience
-) -> Callable[..., Trial]:
+) -> Prediction:
     trace_at = traced(request, behaviour_of(gpu), emit)
-    return Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name)).predict
+    return Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name))
 
 
 def _refusal(

@@ -17,6 +17,7 @@ from ..request import Request
 from ..result import Trial
 from .intervals import memory_range
 from .limits import Limits, find_limits
+from .step_time import StepTime
 
 
 def gpu_today(request: Request) -> Gpu | None:
@@ -38,6 +39,7 @@ def compare_gpus(
     here: Gpu | None,
     predict: Predict,
     on: Callable[[Gpu], Request],
+    step_time: Callable[[Gpu, int], StepTime],
 ) -> Plan:
     """Compare every catalogue GPU for a workload or a script.
 
@@ -47,12 +49,16 @@ def compare_gpus(
         here: The GPU used today.
         predict: The trial of a batch size on a GPU.
         on: The request for another GPU; raises ``InvalidInput`` where it cannot run there.
+        step_time: The time of a step of a batch size on a GPU, in its parts.
     """
     speed_today = None
     if here is not None:
         speed_today = predict(here, request.known_batch_size).samples_per_second
     every = known_gpus(request.launch_microseconds).values()
-    options = [gpu_option(request, here, gpu, predict, on, speed_today) for gpu in every]
+    options = [
+        gpu_option(request, here, gpu, predict, on, speed_today, step_time=step_time)
+        for gpu in every
+    ]
     return compared(name, request, here, options, speed_today)
 
 
@@ -112,10 +118,11 @@ def gpu_option(
     on: Callable[[Gpu], Request],
     speed_today: float | None,
     speed: Callable[[Gpu, int], float] | None = None,
+    step_time: Callable[[Gpu, int], StepTime] | None = None,
 ) -> GpuOption:
     """What is predicted of one GPU; arguments as in :func:`compare_gpus` and :func:`compared`.
 
-    ``speed`` is as in :func:`~engine.prediction.limits.find_limits`.
+    ``speed`` and ``step_time`` are as in :func:`~engine.prediction.limits.find_limits`.
     """
     own = request.assumptions.price_per_hour_usd if gpu == here else None
     price = gpu.price_per_hour_usd if own is None else own
@@ -137,6 +144,7 @@ def gpu_option(
         partial(predict, gpu),
         careful=partial(predict, gpu, careful=True),
         speed=None if speed is None else partial(speed, gpu),
+        step_time=None if step_time is None else partial(step_time, gpu),
     )
     if limits.choice is None:
         smallest = predict(gpu, limits.batch_multiple)

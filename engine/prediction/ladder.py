@@ -10,28 +10,31 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude, times
-from ..answer.economics import GPUS_NOISE, MOVES_NOISE, speedup, within
+from ..answer.economics import GPUS_NOISE, MOVES_NOISE, Speedup, speedup, within
 from ..answer.ladder import (
     Effort,
     Learning,
     Move,
     Rung,
+    about_training,
     effort_of,
     learning_of,
     switch_to,
 )
 from ..answer.plan import GpuOption
 from ..answer.recommendation import Bound
-from ..choices import ZERO, Precision
+from ..answer.worth import is_worth_it
+from ..choices import ZERO, Mode, Precision
 from ..errors import DoesNotFit, EngineError, InvalidInput
 from ..events import Event
 from ..gpus import GIB, Gpu
 from ..request import AnalysisRequest, Request
-from ..result import Trial
+from ..result import Source, Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Category
 from .analysis import Prediction, price_per_hour
+from .caveats import COMPARED
 from .correction import Correction
 from .moves import LESS_ACCUMULATION, Combination, Reached, least_bytes
 from .probe import predict_step, predict_trial
@@ -144,7 +147,7 @@ class Climb:
             then = prediction.step_time(found.recommended.batch_size)
             found = replace(found, span=ratio_span(now, then, MOVES_NOISE))
         return Reached(
-            self._at_its_batch(moves, rung, request, found),
+            self._at_its_batch(moves, rung, prediction, found),
             is_adapted=request.workload.lora_rank is not None,
             memory_bound=found.bound is Bound.MEMORY or found.safe_batch_size == 0,
             optimizer_share=self._optimizer_share(prediction, found),
@@ -181,8 +184,9 @@ class Climb:
         )
 
     def _at_its_batch(
-        self, moves: Combination, rung: Rung, request: AnalysisRequest, found: Findings
+        self, moves: Combination, rung: Rung, prediction: Prediction, found: Findings
     ) -> Rung:
+        request = prediction.request
         batch_size = found.recommended.batch_size
         made = _named(moves, self.request, request, batch_size)
         if moves:
@@ -193,8 +197,9 @@ class Climb:
             result = replace(
                 result, current_batch_size=None, current_headroom_bytes=None, savings=None
             )
-        made += _batch_move(self.request, request, batch_size)
-        return replace(
+        made += _batch_move(self.request, request, batch_size, _couples(prediction, batch_size))
+        before = _global_batch(self.request, self.request.known_batch_size)
+        rung = replace(
             rung,
             moves=[move.name for move in made],
             learning=learning_of(made),
@@ -202,6 +207,8 @@ class Climb:
             decision=result.decision,
             fits=True,
             batch_size=batch_size,
+            global_batch_before=before,
+            global_batch_size=_global_batch(request, batch_size),
             samples_per_second=found.recommended.samples_per_second,
             speedup=result.speedup,
             speedup_low=result.speedup_low,
@@ -209,6 +216,7 @@ class Climb:
             usd_per_run=self._usd_per_run(result.speedup),
             result=result,
         )
+        return replace(rung, training=about_training(rung))
 
     def _usd_per_run(self, speedup: float | None) -> float | None:
         if speedup is None:
@@ -237,13 +245,42 @@ def _named(
     return [replace(m, name=less) if m.name == LESS_ACCUMULATION else m for m in moves]
 
 
-def _batch_move(before: AnalysisRequest, after: AnalysisRequest, batch_size: int) -> list[Move]:
-    """The move to another batch, if it is another."""
+def _couples(prediction: Prediction, batch_size: int) -> Learning:
+    """What another micro-batch changes although an optimizer step sees as many samples."""
+    workload = prediction.request.workload
+    if workload.task in COMPARED:
+        return Learning.GLOBAL_BATCH
+    operations = prediction.trace_at(batch_size).operations
+    if workload.mode is Mode.TRAIN and any("batch_norm" in one.name for one in operations):
+        return Learning.NUMERICS  # each micro-batch is normalised by itself
+    return Learning.NONE
+
+
+def _batch_move(
+    before: AnalysisRequest,
+    after: AnalysisRequest,
+    batch_size: int,
+    couples: Learning = Learning.NONE,
+) -> list[Move]:
+    """The move to another batch, if it is another.
+
+    Args:
+        before: The unchanged workload.
+        after: The one with the other moves.
+        batch_size: Recommended with them.
+        couples: What the batch changes about learning even if it keeps the global batch.
+    """
     if batch_size == before.current_batch_size:
         return []
-    kept = after.global_batch_size is not None
-    learning = Learning.NONE if kept else Learning.GLOBAL_BATCH
+    today = _global_batch(before, before.known_batch_size)
+    kept = _global_batch(after, batch_size) == today
+    learning = couples if kept else max(couples, Learning.GLOBAL_BATCH, key=list(Learning).index)
     return [Move(f"batch {batch_size:,}", {}, learning)]
+
+
+def _global_batch(request: AnalysisRequest, batch_size: int) -> int:
+    """Samples of one optimizer step, over its micro-batches and GPUs."""
+    return batch_size * request.accumulation_at(batch_size) * request.data_parallel
 
 
 # Other GPUs, as rungs
@@ -269,10 +306,15 @@ def other_gpus(
         max(compared, key=lambda option: option.samples_per_second or 0.0, default=None),
     ]
     chosen = {option.gpu: option for option in best if option is not None and option != own}
-    return [_on_gpu(request, option, today) for option in chosen.values()]
+    hours = request.assumptions.hours_per_run
+    usd_today = None if own is None else hours * own.price_per_hour_usd
+    return [_on_gpu(request, option, today, usd_today) for option in chosen.values()]
 
 
-def _on_gpu(request: AnalysisRequest, option: GpuOption, today: float | None) -> Rung:
+def _on_gpu(
+    request: AnalysisRequest, option: GpuOption, today: float | None, usd_today: float | None
+) -> Rung:
+    """The rung of another GPU; ``usd_today`` is what a run costs today."""
     batch_size, speed = option.recommended_batch_size or 0, option.samples_per_second or 0.0
     move = Move(_short(option.gpu_name), {"gpu": option.gpu}, effort=Effort.MACHINE)
     moves = [move, *_batch_move(request, request, batch_size)]
@@ -285,22 +327,39 @@ def _on_gpu(request: AnalysisRequest, option: GpuOption, today: float | None) ->
         fits=True,
         batch_size=batch_size,
         gpu=option.gpu,
+        global_batch_before=_global_batch(request, request.known_batch_size),
+        global_batch_size=_global_batch(request, batch_size),
         samples_per_second=speed,
         usd_per_run=option.usd_per_run,
     )
+    rung = replace(rung, training=about_training(rung))
     if today is None:
         return replace(rung, decision=f"Switch to {names[0]}: batch {batch_size:,} fits.")
     gained = speedup(today, speed, within(GPUS_NOISE))
     how = f"{times(gained.ratio)} {'faster' if gained.ratio >= 1 else 'the speed'}"
     if option.usd_per_run is not None:
         how += f", ${option.usd_per_run:,.2f} a run"
+    decision = switch_to(names, how)
+    if not (_is_worth_it(gained) or _is_cheaper(usd_today, option.usd_per_run)):
+        decision = f"Keep today's GPU: {names[0]} is not surely faster or cheaper."
     return replace(
         rung,
-        decision=switch_to(names, how),
+        decision=decision,
         speedup=gained.ratio,
         speedup_low=gained.low,
         speedup_high=gained.high,
     )
+
+
+def _is_worth_it(gained: Speedup) -> bool:
+    return is_worth_it(gained, Source.PREDICTED)
+
+
+def _is_cheaper(usd_today: float | None, usd_per_run: float | None) -> bool:
+    """Whether a run costs so much less that it is worth a change; prices are taken as they are."""
+    if not (usd_today and usd_per_run):
+        return False
+    return _is_worth_it(speedup(usd_per_run, usd_today, within(GPUS_NOISE)))
 
 
 def _short(gpu_name: str) -> str:

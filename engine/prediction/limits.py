@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+from ..answer.economics import UNFILLED_NOISE, Speedup, speedup, within
 from ..answer.recommendation import Recommendation, micro_batches, recommend_batch
 from ..answer.search import SearchOutcome, find_largest
 from ..gpus import Gpu
 from ..parallel.interconnect import nccl_bytes
 from ..request import AnalysisRequest, Request
-from ..result import Trial
+from ..result import Source, Trial
 from .probe import usable_bytes
+from .step_time import StepTime, ratio_span
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ def find_limits(
     probe: Callable[[int], Trial] | None = None,
     known: Sequence[Trial] = (),
     speed: Callable[[int], float] | None = None,
+    step_time: Callable[[int], StepTime] | None = None,
 ) -> Limits:
     """Find the largest, the safe and the recommended batch of a workload on a GPU.
 
@@ -55,6 +58,8 @@ def find_limits(
         probe: The same, for trials that are shown to the user.
         known: Trials made before.
         speed: Samples per second of a batch that fits, where that takes less than its trial does.
+        step_time: The time of a step of that batch, in its parts, for the interval of a speedup;
+            the widest without it.
     """
     multiple = request.batch_multiple
     search = partial(predict_largest, predict, probe or predict)
@@ -68,19 +73,48 @@ def find_limits(
     if largest == 0:
         return Limits(outcome, multiple)
     safe = largest_safe(careful or predict, largest, gpu.total_bytes, multiple)
-    choose = partial(
-        recommend_batch,
-        micro_batches(request, largest),
-        current=request.current_batch_size,
-        largest=largest,
-        safe=safe,
-        has_global_batch=request.global_batch_size is not None,
-    )
+    step_time = cache(step_time) if step_time else None
+
+    def choose(speed: Callable[[int], float]) -> Recommendation:
+        return recommend_batch(
+            micro_batches(request, largest),
+            speed,
+            current=request.current_batch_size,
+            largest=largest,
+            safe=safe,
+            gain_at=lambda size: gain(request.known_batch_size, size, speed, step_time),
+            source=Source.PREDICTED,
+            has_global_batch=request.global_batch_size is not None,
+        )
+
     choice = choose(cache(speed)) if speed else None
     # A batch below the safe one may not fit, where the allocator packs it badly.
     if choice is None or not (predict(choice.batch_size).fits and predict(choice.fastest).fits):
         choice = choose(lambda batch_size: predict(batch_size).samples_per_second or 0.0)
     return Limits(outcome, multiple, safe, choice)
+
+
+def gain(
+    current: int,
+    other: int,
+    speed: Callable[[int], float],
+    step_time: Callable[[int], StepTime] | None = None,
+) -> Speedup:
+    """The predicted speedup of another batch over the current one, with its interval.
+
+    Args:
+        current: The batch used today.
+        other: The one it is compared with.
+        speed: Samples per second at a batch size. Where one of them has none, as it does not fit,
+            there is no gain.
+        step_time: As in :func:`find_limits`.
+    """
+    before, after = speed(current), speed(other)
+    if not (before and after):
+        return Speedup(0.0, 0.0, 0.0)
+    if step_time is None:
+        return speedup(before, after, within(UNFILLED_NOISE))
+    return speedup(before, after, ratio_span(step_time(current), step_time(other)))
 
 
 def _usable_bytes(request: Request, gpu: Gpu) -> int:

@@ -28,9 +28,10 @@ from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
 from .gpu_comparison import Predict, compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
 from .moves import Combination, Reached, moves_for, next_combinations, sharded
-from .probe import predict_speed, predict_trial
+from .probe import predict_speed, predict_step, predict_trial
 from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here
+from .step_time import StepTime
 from .tracer import TraceAt
 from .traces import Emit, KeptTraces, TraceRequest
 
@@ -38,6 +39,7 @@ Tasks = SideBySide[Combination | float | str, Reached | list[GpuOption] | int | 
 """Combinations of moves, the GPUs of one compute capability, and what is looked for by name."""
 
 Speed = Callable[[Gpu, int], float]
+TimeOfStep = Callable[[Gpu, int], StepTime]
 
 MOST_TRIED = 16
 """Combinations of moves; each takes seconds."""
@@ -101,9 +103,9 @@ def _plan(
             *gpu_caveats(gpu),
             *correction.caveats(request.known_batch_size),
         ]
-    predict, speed = _predictor(request, experience, traced)
+    predict, speed, step_time = _predictor(request, experience, traced)
     speed_today = predict(here, request.known_batch_size).samples_per_second if here else None
-    on_each = partial(_options, request, here, predict, speed, speed_today)
+    on_each = partial(_options, request, here, predict, speed, step_time, speed_today)
     gpus = known_gpus(request.launch_microseconds).values()
     rungs, options, named = _found(climb, gpus, on_each, emit)
     left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None
@@ -225,12 +227,15 @@ def _options(
     here: Gpu | None,
     predict: Predict,
     speed: Speed | None,
+    step_time: TimeOfStep | None,
     speed_today: float | None,
     gpus: Sequence[Gpu],
 ) -> list[GpuOption]:
     """The workload on some GPUs."""
     on = partial(_on, request)
-    return [gpu_option(request, here, gpu, predict, on, speed_today, speed) for gpu in gpus]
+    return [
+        gpu_option(request, here, gpu, predict, on, speed_today, speed, step_time) for gpu in gpus
+    ]
 
 
 def _on(request: AnalysisRequest, gpu: Gpu) -> AnalysisRequest:
@@ -239,8 +244,8 @@ def _on(request: AnalysisRequest, gpu: Gpu) -> AnalysisRequest:
 
 def _predictor(
     request: AnalysisRequest, experience: Experience, traced: TraceRequest
-) -> tuple[Predict, Speed | None]:
-    """What predicts a batch size on a GPU, and its speed alone where it fits."""
+) -> tuple[Predict, Speed | None, TimeOfStep | None]:
+    """What predicts a batch size on a GPU; where it fits, its speed alone, and that in parts."""
     allocator = AllocatorOptions.parse(request.allocator)
 
     @cache
@@ -264,4 +269,8 @@ def _predictor(
         step = traces(behaviour_of(gpu))(batch_size)
         return predict_speed(request.workload_at(batch_size), gpu, step, correction(gpu.name))
 
-    return predict, speed
+    def step_time(gpu: Gpu, batch_size: int) -> StepTime:
+        step = traces(behaviour_of(gpu))(batch_size)
+        return predict_step(request.workload_at(batch_size), gpu, step)
+
+    return predict, speed, step_time

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from engine.answer.conclusion import Findings, conclude, decision, verdict
-from engine.answer.economics import within
+from engine.answer.economics import Speedup, within
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
+from engine.answer.worth import Option
 from engine.assumptions import Assumptions
 from engine.choices import Optimizer
 from engine.models.presets import PRESETS
@@ -141,6 +142,10 @@ def test_the_answer_is_plain_json_with_the_promised_fields() -> None:
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
+def option(batch_size: int, ratio: float, low: float) -> Option:
+    return Option(batch_size, Speedup(ratio, low, ratio**2 / low))
+
+
 def found(recommended: int, current: int | None, ratio: float | None, **fields: Any) -> Findings:
     """Where batch 288 fits and 296 does not."""
     return Findings(
@@ -192,8 +197,32 @@ def found(recommended: int, current: int | None, ratio: float | None, **fields: 
         ),
         (found(1, None, None, safe_batch_size=0), "Try batch 1: no batch is certain to fit."),
         (
-            found(64, 16, 1.1, span=within(0.15)),
-            f"Try batch 64: it is probably 1.10{TIMES} faster.",
+            found(16, 16, 1.0, foregone=option(64, 1.1, 0.96)),
+            f"Keep batch 16: batch 64 may be 1.10{TIMES} faster, which is not sure.",
+        ),
+        (
+            found(16, 16, 1.0, foregone=option(64, 1.03, 1.0002)),
+            "Keep batch 16: larger batches would be at most about 3% faster.",
+        ),
+        (
+            found(16, 16, 1.0, foregone=option(64, 1.02, 0.99), bound=Bound.MEMORY),
+            "Keep batch 16: larger batches that surely fit would be at most about 2% faster.",
+        ),
+        (
+            found(16, 16, 1.0, foregone=option(64, 0.99, 0.96), bound=Bound.MEMORY),
+            "Keep batch 16: larger batches that surely fit would be no faster.",
+        ),
+        (
+            found(16, 16, 1.0, foregone=option(64, 1.02, 0.99), bound=Bound.GLOBAL_BATCH),
+            "Keep batch 16: larger ones of the global batch gain at most about 2%.",
+        ),
+        (
+            found(16, 16, 1.0, foregone=option(64, 0.99, 0.96)),
+            "Keep batch 16: it runs within 5% of this GPU's top speed.",
+        ),
+        (
+            found(16, 16, 1.0, foregone=option(64, 1.04, 0.98), source=Source.MEASURED),
+            f"Keep batch 16: batch 64 may be 1.04{TIMES} faster, which is not sure.",
         ),
     ],
 )
@@ -223,9 +252,22 @@ def test_the_verdict_is_the_decision_and_what_fits() -> None:
 
 
 def test_between_gain_and_none_two_runs_would_tell() -> None:
-    probable = replace(FOUND, recommended=trial(32, speed=11.0), span=within(0.15))
+    probable = replace(FOUND, recommended=trial(8), foregone=option(32, 1.1, 0.96))
     runs = "memorymark measure bert --batch-size 8 and memorymark measure bert --batch-size 32"
     (caveat,) = [one for one in conclude(REQUEST, probable).caveats if "would tell" in one]
     assert caveat == f"Two short runs on the GPU would tell: {runs}"
-    sure = replace(probable, span=within(0.03))
-    assert not any("would tell" in one for one in conclude(REQUEST, sure).caveats)
+    small = replace(probable, foregone=option(32, 1.03, 1.0002))
+    assert not any("would tell" in one for one in conclude(REQUEST, small).caveats)
+
+
+def test_what_is_kept_saves_nothing_and_what_is_changed_does() -> None:
+    """Also with moves, where the speedup of what is not worth a change is shown all the same."""
+    for ratio, saves in ((1.049, False), (1.2, True)):
+        moved = replace(
+            FOUND, recommended=trial(8, speed=10 * ratio), moves=["bf16"], span=within(0.01)
+        )
+        result = conclude(REQUEST, moved)
+        assert result.savings is not None
+        assert result.decision.startswith("Switch" if saves else "Keep")
+        assert (result.savings.usd_per_year > 0) is saves
+        assert result.speedup == pytest.approx(ratio)

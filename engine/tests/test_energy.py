@@ -16,6 +16,7 @@ from engine.answer.energy import (
     power_of,
     power_share,
 )
+from engine.answer.worth import is_worth_it
 from engine.assumptions import Assumptions
 from engine.gpus import GPUS
 from engine.result import Energy, GpuFacts, MeasuredOn, Source, Trial
@@ -29,7 +30,8 @@ def trial(batch_size: int, speed: float | None, source: Source = Source.PREDICTE
 
 
 def saved(power: Power, gained: Speedup, use: Assumptions = USE) -> Energy:
-    found = savings(use, 1.0, gained, Source.PREDICTED, power).energy
+    taken = is_worth_it(gained, Source.PREDICTED)
+    found = savings(use, 1.0, gained, Source.PREDICTED, power, taken=taken).energy
     assert found is not None
     return found
 
@@ -111,7 +113,7 @@ def test_a_prediction_does_not_set_the_top_speed_of_a_measurement() -> None:
 def test_without_a_limit_or_a_speed_the_power_is_unknown() -> None:
     assert power_of(None, trial(8, 50.0), trial(32, 80.0), []) is None
     assert power_of(300, trial(8, None), trial(32, 80.0), []) is None
-    assert savings(USE, 1.0, Speedup(2, 1.9, 2.1), Source.PREDICTED).energy is None
+    assert savings(USE, 1.0, Speedup(2, 1.9, 2.1), Source.PREDICTED, taken=True).energy is None
 
 
 def facts(name: str) -> GpuFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from engine.prediction.gpu_choice import choose_gpu
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
 from engine.prediction.probe import timed
+from engine.prediction.step_time import StepTime
 from engine.prediction.traces import trace_request
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
@@ -58,10 +60,13 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
         logged: list[Event] | None = None,
         **prices: float,
     ) -> tuple[AnalysisRequest, str]:
-        def predictor(_request: Any, gpu: Gpu, *_: Any) -> Callable[..., Trial]:
-            return lambda batch_size, careful=False: trial_on(gpu, batch_size, gib_per_sample)
+        def prediction(_request: Any, gpu: Gpu, *_: Any) -> SimpleNamespace:
+            return SimpleNamespace(
+                predict=lambda size, careful=False: trial_on(gpu, size, gib_per_sample),
+                step_time=lambda size: StepTime(1.0, 1.0, 0.0, 1.0),
+            )
 
-        monkeypatch.setattr(gpu_choice, "_predictor", predictor)
+        monkeypatch.setattr(gpu_choice, "_prediction", prediction)
         events: list[Event] = [] if logged is None else logged
         by_name = {name.replace("_", "-"): price for name, price in prices.items()}
         return choose_gpu(request, events.append, trace_request, NO_EXPERIENCE, by_name)

@@ -23,6 +23,7 @@ from engine.answer.ladder import (
     Learning,
     Move,
     Rung,
+    about_training,
     effort_of,
     fits_with,
     in_order,
@@ -83,7 +84,7 @@ FINDINGS = st.builds(
     SIZES,
     SIZES,
     st.none() | st.floats(0.01, 1000),
-    noise=st.sampled_from([0.03, 0.15]),
+    span=st.sampled_from([within(0.03), within(0.15)]),
     safe_batch_size=st.sampled_from([0, 1, 65_536]),
     bound=st.sampled_from(Bound),
 )
@@ -112,10 +113,14 @@ def test_a_decision_has_at_most_fifteen_words(found: Findings) -> None:
             "Switch to LoRA, bf16 weights and gradient checkpointing: then batch 8 fits.",
         ),
         (
-            findings(["bf16"], 16, 16, 1.1, noise=0.15),
-            f"Try bf16: it is probably 1.10{TIMES} faster.",
+            findings(["bf16"], 16, 16, 1.1, span=within(0.15)),
+            f"Keep batch 16: bf16 may be 1.10{TIMES} faster, which is not sure.",
         ),
-        (findings(["bf16"], 16, 16, 0.5), "Keep batch 16: bf16 would not be faster."),
+        (findings(["bf16"], 16, 16, 0.5), "Keep batch 16: bf16 would be no faster."),
+        (
+            findings(["bf16"], 16, 32, 1.04),
+            "Keep batch 16: bf16 and batch 32 would be only about 4% faster.",
+        ),
     ],
 )
 def test_the_decision_names_its_moves(found: Findings, expected: str) -> None:
@@ -219,3 +224,82 @@ def test_a_long_ladder_still_names_another_gpu() -> None:
     ladder = in_order([TODAY, *many, gpu])
     assert len(ladder) == MOST_RUNGS
     assert ladder[-1] is gpu
+
+
+# --- what they do to training -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moves", "learning", "before", "after", "said"),
+    [
+        (["fused AdamW"], Learning.NONE, 16, 16, "keeps the training as it is"),
+        (
+            ["less accumulation", "batch 64"],
+            Learning.NONE,
+            64,
+            64,
+            "keeps the training as it is",
+        ),
+        (
+            ["batch 128"],
+            Learning.GLOBAL_BATCH,
+            16,
+            1280,
+            "raises the batch per optimizer step from 16 to 1,280",
+        ),
+        (
+            ["bf16", "batch 128"],
+            Learning.NUMERICS,
+            16,
+            128,
+            "raises the batch per optimizer step from 16 to 128 and changes the numerics",
+        ),
+        (
+            ["batch 8"],
+            Learning.GLOBAL_BATCH,
+            16,
+            8,
+            "lowers the batch per optimizer step from 16 to 8",
+        ),
+        (
+            ["bf16"],
+            Learning.NUMERICS,
+            16,
+            16,
+            "keeps the batch per optimizer step and changes the numerics",
+        ),
+        (
+            ["LoRA"],
+            Learning.TRAINED,
+            16,
+            16,
+            "keeps the batch per optimizer step and changes what is trained",
+        ),
+        (
+            ["batch 64"],
+            Learning.GLOBAL_BATCH,
+            64,
+            64,
+            "keeps the batch per optimizer step, but compares samples in other groups",
+        ),
+        ([], Learning.NONE, 16, 16, ""),
+        (["bf16"], Learning.NUMERICS, None, None, ""),
+    ],
+)
+def test_a_rung_says_whether_it_raises_the_batch_or_keeps_the_training(
+    moves: list[str], learning: Learning, before: int | None, after: int | None, said: str
+) -> None:
+    made = Rung(moves, {}, learning, global_batch_before=before, global_batch_size=after)
+    assert about_training(made) == said
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "worth"),
+    [(1.2, 1.03, True), (1.2, 1.02, False), (1.049, 1.04, False), (None, None, False)],
+)
+def test_a_rung_is_a_change_only_if_it_is_worth_it(
+    ratio: float | None, low: float | None, worth: bool
+) -> None:
+    high = None if ratio is None else 2 * ratio
+    made = Rung(["bf16"], {}, speedup=ratio, speedup_low=low, speedup_high=high)
+    assert made.is_worth_it is worth

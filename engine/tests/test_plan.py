@@ -67,7 +67,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
 
     def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
         monkeypatch.setattr(
-            plan_module, "_predictor", lambda *_: (predictor(fixed_gib, each), None)
+            plan_module, "_predictor", lambda *_: (predictor(fixed_gib, each), None, None)
         )
         monkeypatch.setattr(plan_module, "Climb", lambda *_: None)
         return plan(request, quiet)
@@ -241,6 +241,7 @@ def test_the_ladder_and_the_room_are_printed(planned: Callable[..., Plan]) -> No
             speedup_low=2.5,
             speedup_high=3.3,
             usd_per_run=2.36,
+            training="raises the batch per optimizer step from 16 to 128 and changes the numerics",
         ),
         Rung(["LoRA"], {"lora_rank": 8}, why_not="it has no linear layers"),
     ]
@@ -253,6 +254,8 @@ def test_the_ladder_and_the_room_are_printed(planned: Callable[..., Plan]) -> No
         "2.50-3.30",
         "2.36",
         "numerics",
+        "What they do to training",
+        "raises the batch per optimizer step",
         "LoRA: it has no linear layers",
         "19.0 GiB are free at batch 16",
         "2,048 tokens surely fit",

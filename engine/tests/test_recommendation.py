@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.answer.economics import Speedup, speedup, within
 from engine.answer.recommendation import (
     Bound,
     Recommendation,
@@ -23,6 +24,7 @@ from engine.answer.recommendation import (
     recommend_measured,
 )
 from engine.answer.search import SearchOutcome
+from engine.answer.worth import is_worth_it
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
 
@@ -35,6 +37,8 @@ def chosen(
     largest: int | None = None,
     safe: int | None = None,
     has_global_batch: bool = False,
+    noise: float = 0.0,
+    source: Source = Source.PREDICTED,
 ) -> Recommendation:
     largest = sizes[-1] if largest is None else largest
     return recommend_batch(
@@ -43,6 +47,10 @@ def chosen(
         current=current,
         largest=largest,
         safe=largest if safe is None else safe,
+        gain_at=lambda size: speedup(
+            speed(1 if current is None else current), speed(size), within(noise)
+        ),
+        source=source,
         has_global_batch=has_global_batch,
     )
 
@@ -56,9 +64,16 @@ SPEEDS = st.tuples(st.floats(1e-3, 1.0), st.floats(1e-4, 1e-1), st.floats(0, 1e-
     sizes=st.sets(st.integers(1, 4000), min_size=1).map(sorted),
     current=st.none() | st.integers(1, 4000),
     safe=st.integers(0, 4000),
+    noise=st.sampled_from([0.0, 0.03, 0.15, 0.6]),
+    source=st.sampled_from([Source.PREDICTED, Source.COMPUTED, Source.MEASURED]),
 )
 def test_the_rule_of_the_recommended_batch(
-    parts: tuple[float, float, float], sizes: list[int], current: int | None, safe: int
+    parts: tuple[float, float, float],
+    sizes: list[int],
+    current: int | None,
+    safe: int,
+    noise: float,
+    source: Source,
 ) -> None:
     """Also where the speed falls again, as where a step compares its samples with one another."""
     alpha, beta, gamma = parts
@@ -66,7 +81,10 @@ def test_the_rule_of_the_recommended_batch(
     def speed(size: int) -> float:
         return size / (alpha + beta * size + gamma * size**2)
 
-    found = chosen(sizes, speed, current=current, largest=max(safe, sizes[-1]), safe=safe)
+    largest = max(safe, sizes[-1])
+    found = chosen(
+        sizes, speed, current=current, largest=largest, safe=safe, noise=noise, source=source
+    )
     allowed = [size for size in sizes if size <= safe]
     kept = [current] if current is not None and current <= safe else []
     if not allowed and not kept:
@@ -76,18 +94,64 @@ def test_the_rule_of_the_recommended_batch(
     assert speed(found.fastest) == best
     if kept:
         larger = [size for size in allowed if size > kept[0]]
-        worth = [size for size in larger if speed(size) >= 1.03 * speed(kept[0])]
+        gains = {size: speedup(speed(kept[0]), speed(size), within(noise)) for size in larger}
+        worth = [size for size in larger if is_worth_it(gains[size], source)]
         enough = [size for size in worth if speed(size) >= 0.95 * max(map(speed, worth))]
         assert found.batch_size == (enough[0] if enough else kept[0])
+        assert enough or found.foregone is None or found.foregone.batch_size in larger
     else:
         assert found.batch_size == next(s for s in allowed if speed(s) >= 0.95 * best)
 
 
-def test_a_gain_of_less_than_three_percent_is_not_worth_a_change() -> None:
-    speeds = {8: 100.0, 16: 103.0, 32: 102.0}
-    assert chosen(tuple(speeds), speeds.__getitem__, current=8).batch_size == 16
-    speeds[16] = math.nextafter(103.0, 0)
-    assert chosen(tuple(speeds), speeds.__getitem__, current=8).batch_size == 8
+@settings(deadline=None)
+@given(
+    speeds=st.dictionaries(st.integers(1, 100), st.floats(1.0, 1000.0), min_size=2),
+    intervals=st.lists(st.floats(0.0, 0.6), min_size=100, max_size=100),
+    index=st.integers(0, 99),
+)
+def test_never_is_a_change_recommended_that_is_not_worth_it(
+    speeds: dict[int, float], intervals: list[float], index: int
+) -> None:
+    """Whatever the speeds are, and however sure each of them is."""
+    sizes = sorted(speeds)
+    current = sizes[index % len(sizes)]
+
+    def gain_at(size: int) -> Speedup:
+        return speedup(speeds[current], speeds[size], intervals[size - 1])
+
+    found = recommend_batch(
+        sizes,
+        speeds.__getitem__,
+        current=current,
+        largest=sizes[-1],
+        safe=sizes[-1],
+        gain_at=gain_at,
+        source=Source.PREDICTED,
+    )
+    if found.batch_size != current:
+        gained = gain_at(found.batch_size)
+        assert gained.ratio >= 1.05
+        assert gained.low > 1.02
+
+
+@pytest.mark.parametrize(
+    ("source", "noise", "least"),
+    [
+        (Source.PREDICTED, 0.0, 105.0),
+        (Source.COMPUTED, 0.0, 105.0),
+        (Source.MEASURED, 0.0, 103.0),
+        (Source.PREDICTED, 0.15, 118.0),  # 102 in the low end of the interval
+    ],
+)
+def test_a_small_gain_is_not_worth_a_change(source: Source, noise: float, least: float) -> None:
+    speeds = {8: 100.0, 16: least, 32: least - 1.0}
+    found = chosen(tuple(speeds), speeds.__getitem__, current=8, noise=noise, source=source)
+    assert (found.batch_size, found.foregone) == (16, None)
+    speeds[16] = least - 1.0
+    found = chosen(tuple(speeds), speeds.__getitem__, current=8, noise=noise, source=source)
+    assert found.batch_size == 8
+    assert found.foregone is not None
+    assert found.foregone.gained.ratio == (least - 1.0) / 100
 
 
 def test_exactly_five_percent_slower_is_still_enough() -> None:
@@ -111,7 +175,7 @@ def test_a_speed_past_its_peak_is_not_followed() -> None:
 def test_the_recommended_batch_is_never_below_one_that_surely_fits() -> None:
     slower = {8: 100.0, 16: 90.0, 32: 80.0}
     found = chosen(tuple(slower), slower.__getitem__, current=16)
-    assert found == Recommendation(16, Bound.SPEED, 8)
+    assert (found.batch_size, found.bound, found.fastest) == (16, Bound.SPEED, 8)
     assert chosen((8, 16, 32), float, current=20, largest=32, safe=30).batch_size == 20
 
 
@@ -252,7 +316,9 @@ def test_a_single_measured_time_shows_no_gain() -> None:
 def test_measured_times_are_per_micro_batch() -> None:
     """Batch 1 accumulates 8 and batch 8 none: a micro-batch takes 1 s and 7.9 s."""
     found = recommend_measured(asked(global_batch_size=8), measured({1: 8.0, 8: 7.9}))
-    assert found == Recommendation(1, Bound.SPEED, 8)
+    assert (found.batch_size, found.bound, found.fastest) == (1, Bound.SPEED, 8)
+    assert found.foregone is not None
+    assert found.foregone.gained.ratio == pytest.approx(8 / 7.9)
 
 
 # --- the line through step times --------------------------------------------------------------

@@ -9,6 +9,7 @@ from analyses.formatting import gpu_of, times
 from analyses.pages.compare.columns import Column, parts_of
 from analyses.pages.compare.figures import FIGURE, Cell
 from analyses.pages.compare.rows import overlap, same_work, setting_rows
+from engine.answer.worth import least_speedup
 from engine.request import FIELDS
 from engine.result import Source
 
@@ -16,7 +17,7 @@ _FEW_TIMES = 2
 """From this ratio on, a gain is said as a multiple instead of a percentage."""
 
 _SMALLEST = 0.005
-"""A difference below this share is none."""
+"""A difference below this share rounds to none."""
 
 _FEWEST = 2
 
@@ -136,11 +137,19 @@ def sentence(measure: Measure, contenders: Sequence[Contender]) -> str:
     ratio = max(first, second) / min(first, second)
     names, shared = _told_apart(best, other, contenders)
     said = "; ".join(filter(None, [shared, _sources([best, other])]))
-    if overlap(best.cell, other.cell) or ratio - 1 < _SMALLEST:
-        why = ": the ranges overlap" if overlap(best.cell, other.cell) else ""
-        both = " and ".join(names)
-        return f"No clear difference in {measure.what} between {both}{why} ({said})."
+    both = f"{measure.what} between {' and '.join(names)}"
+    if overlap(best.cell, other.cell):
+        return f"No clear difference in {both}: the ranges overlap ({said})."
+    if ratio < _least_speedup([best, other]):
+        size = f": {ratio - 1:.0%}" if ratio - 1 >= _SMALLEST else ""
+        return f"No difference worth a change in {both}{size} ({said})."
     return f"{_capital(names[0])} {measure.gain(ratio)} {names[1]} ({said})."
+
+
+def _least_speedup(contenders: Sequence[Contender]) -> float:
+    """What a change has to bring; less is enough where all of it was measured."""
+    used = {source for one in contenders for source in one.cell.sources} - {Source.ASSUMED}
+    return least_speedup(Source.MEASURED if used == {Source.MEASURED} else Source.PREDICTED)
 
 
 def _told_apart(
