@@ -314,7 +314,7 @@ class AnalysisResult:
         next_batch_size_fails: Whether that one was tried and does not fit; false only if the search
             ended at its upper bound.
         recommended_batch_size: The batch size to train with: the current one, unless another that
-            surely fits is expected to be at least 3% faster, or the current one may not fit.
+            surely fits is worth a change (:mod:`engine.answer.worth`), or it may not fit.
         current_batch_size: As in the request; ``None`` if there is none yet.
         current_headroom_bytes: Device memory left unused at the current batch; ``None`` if there is
             none, or it does not fit.
@@ -332,8 +332,7 @@ class AnalysisResult:
             ``None`` if the limit was measured. The recommended batch is never larger, unless this
             is zero.
         global_batch: How the global batch is kept; ``None`` if none is set.
-        speedup_low, speedup_high: The interval of ``speedup``; if its low end is not above 1,
-            there is no gain. ``None`` without a speedup.
+        speedup_low, speedup_high: The interval of ``speedup``. ``None`` without a speedup.
         comparison: The basis of a measured speedup; ``None`` if the two batches are the same, one
             does not fit, or nothing was measured.
         measured_on: ``None`` if nothing was measured.

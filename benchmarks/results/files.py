@@ -120,6 +120,7 @@ COMMANDS = {
     "largest": "benchmarks.largest",
     "recording": "benchmarks.recording",
     "step_time": "benchmarks.step_time",
+    "regret": "benchmarks.regret",
     "real_code": "benchmarks.real_code",
     "answers": "e2e.answers",
     "pages-sqlite": _PAGES,

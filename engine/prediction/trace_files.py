@@ -43,10 +43,13 @@ class TraceFiles:
     Attributes:
         folder: Need not exist.
         most_bytes: Of all files together.
+        code: Names what the traces depend on besides the workload; by default the fingerprint of
+            all of the engine.
     """
 
     folder: Path
     most_bytes: int = MOST_BYTES
+    code: str = ""
 
     def load(self, workload: Workload, warn: Callable[[str], object]) -> Any:
         """What was saved for a workload; ``None`` if nothing was, or it cannot be read.
@@ -86,7 +89,7 @@ class TraceFiles:
 
     def _path(self, workload: Workload) -> Path:
         asked = json.dumps(workload.to_dict(), sort_keys=True)
-        digest = hashlib.sha256(f"{_fingerprint()} {asked}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{self.code or _fingerprint()} {asked}".encode()).hexdigest()
         return self.folder / f"{digest[:40]}{_SUFFIX}"
 
     def _make_room(self) -> None:
