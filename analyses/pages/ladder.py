@@ -304,7 +304,7 @@ def _gpu_row(
         samples_per_second=speed,
         samples_per_second_low=float(option["samples_per_second_low"]),
         samples_per_second_high=float(option["samples_per_second_high"]),
-        usd_per_million_samples=_per_million(price and price.usd, count, speed),
+        usd_per_million_samples=_per_million(None if price is None else price.usd, count, speed),
         spot_usd_per_million_samples=_per_million(spot_price, count, speed),
         usd_per_run=None if hours is None or price is None else float(hours) * price.usd,
         speed_is_a_guess=bool(option.get("speed_is_a_guess")),

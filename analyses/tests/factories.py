@@ -168,7 +168,7 @@ def make_result(
     if at_current is not None and at_current.fits:
         headroom = total - (at_current.device_used_bytes or 0)
         speedup = (at_recommended.samples_per_second or 0) / (at_current.samples_per_second or 1)
-        savings = _savings(speedup, source, GPUS[gpu].price_per_hour_usd)
+        savings = _savings(speedup, source, GPUS[gpu].price_per_hour_usd or 0.0)
     verdict = f"Batch {largest} fits, {largest + 1} does not; {recommended} is recommended"
     result = AnalysisResult(
         model_name="BERT base",

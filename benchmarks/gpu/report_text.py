@@ -114,9 +114,7 @@ def _errors(results: Results) -> str:
     text = table(("number", "workloads", *ERROR_HEADINGS), rows)
     gpu = results.device.facts
     if gpu.kind == "cuda" and catalogue_name(gpu.name) is None:
-        text += (
-            f"\nNo step time is predicted: {gpu.name} is not in the catalogue (engine/gpus/)."
-        )
+        text += f"\nNo step time is predicted: {gpu.name} is not in the catalogue (engine/gpus/)."
     unknown = sum(row.predicted is None for row in results.rows)
     if unknown:
         text += f"\n{unknown:,} trials have no prediction; the command predict FILE adds them."

@@ -17,7 +17,8 @@ from engine.prediction.step_time import FILLED, StepTime
 
 def point(size: int, measured: float, predicted: float, filled: float = 1.0) -> Point:
     seconds = size / predicted
-    return Point(size, measured, StepTime(seconds, seconds, 0.0, filled))
+    step = StepTime(seconds, seconds, 0.0, filled, fastest=seconds, slowest=seconds)
+    return Point(size, measured, step)
 
 
 def sweep(*points: Point, source: str = "us") -> Sweep:

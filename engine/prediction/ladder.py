@@ -307,7 +307,8 @@ def other_gpus(
     ]
     chosen = {option.gpu: option for option in best if option is not None and option != own}
     hours = request.assumptions.hours_per_run
-    usd_today = None if own is None else hours * own.price_per_hour_usd
+    price = None if own is None else own.price_per_hour_usd
+    usd_today = None if price is None else hours * price
     return [_on_gpu(request, option, today, usd_today) for option in chosen.values()]
 
 

@@ -12,6 +12,7 @@ from engine.prediction.caveats import gpu_caveats
 from engine.prediction.probe import ROCM_RANGE
 from engine.prediction.step_time import GUESSED, time_range
 from engine.request import AnalysisRequest
+from engine.tests.conftest import step_of
 
 AMD = [gpu for gpu in GPUS.values() if gpu.vendor is Vendor.AMD]
 
@@ -32,7 +33,7 @@ def test_what_is_not_known_is_said(gpu: Gpu) -> None:
     assert str(ROCM_RANGE) in memory
     assert "are a guess" in speed
     assert str(GUESSED) in speed
-    assert time_range([], gpu) == GUESSED
+    assert time_range([], gpu, step_of(1.0)) == GUESSED
 
 
 def test_of_nvidias_gpus_nothing_of_that_is_said() -> None:

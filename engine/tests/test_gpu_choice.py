@@ -20,7 +20,6 @@ from engine.prediction.gpu_choice import choose_gpu
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
 from engine.prediction.probe import timed
-from engine.prediction.step_time import StepTime
 from engine.prediction.traces import trace_request
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
@@ -63,7 +62,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
         def prediction(_request: Any, gpu: Gpu, *_: Any) -> SimpleNamespace:
             return SimpleNamespace(
                 predict=lambda size, careful=False: trial_on(gpu, size, gib_per_sample),
-                step_time=lambda size: StepTime(1.0, 1.0, 0.0, 1.0),
+                step_time=lambda _: step_of(1.0),
             )
 
         monkeypatch.setattr(gpu_choice, "_prediction", prediction)
@@ -84,7 +83,11 @@ COMPARED = [gpu for gpu in GPUS.values() if gpu.price_per_hour_usd and gpu.rates
 def found_on(gpu: Gpu) -> Limits:
     """What 0.1 GiB a sample gives on a GPU."""
     there = AnalysisRequest.parse({"model": "bert", "gpu": gpu.name})
-    return find_limits(there, gpu, lambda size, careful=False: trial_on(gpu, size, 0.1))
+
+    def predict(size: int, *, careful: bool = False) -> Trial:
+        return trial_on(gpu, size, 0.1)
+
+    return find_limits(there, gpu, predict)
 
 
 def value(gpu: Gpu) -> float:

@@ -126,7 +126,7 @@ def test_speedups_are_over_the_current_batch_without_a_move() -> None:
     assert half.samples_per_second is not None
     assert half.speedup == pytest.approx(half.samples_per_second / today.samples_per_second)
     assert half.usd_per_run == pytest.approx(
-        8 * GPUS["a10"].price_per_hour_usd / (half.speedup or 0)
+        8 * (GPUS["a10"].price_per_hour_usd or 0) / (half.speedup or 0)
     )
     assert half.learning is Learning.NUMERICS
     assert half.result.savings is not None

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.conclusion import Findings, decision
+from engine.answer.economics import within
 from engine.answer.ladder import (
     ALIKE,
     CHECKPOINTING,

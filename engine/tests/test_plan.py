@@ -104,7 +104,7 @@ def test_a_million_samples_cost_the_price_of_their_hours(planned: Callable[..., 
     option = planned(ask()).options[0]
     assert option.samples_per_second is not None
     hours = 1e6 / option.samples_per_second / 3600
-    assert option.usd_per_million_samples == pytest.approx(hours * option.price_per_hour_usd)
+    assert option.usd_per_million_samples == pytest.approx(hours * (option.price_per_hour_usd or 0))
     assert usd_per_million_samples(3.6, 1000) == pytest.approx(1.0)
     for speed in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="positive"):
@@ -122,7 +122,7 @@ def test_a_run_takes_the_assumed_hours_at_the_current_batch(planned: Callable[..
         if option.price_per_hour_usd is None:
             assert option.usd_per_run is None
         else:
-            assert option.usd_per_run == pytest.approx(hours * option.price_per_hour_usd)
+            assert option.usd_per_run == pytest.approx(hours * (option.price_per_hour_usd or 0))
 
 
 def test_the_cheapest_the_best_value_and_the_fastest_are_named(
@@ -180,7 +180,9 @@ def test_several_gpus_cost_as_many_prices(planned: Callable[..., Plan]) -> None:
     made = planned(ask(parallelism="ddp", world_size=4))
     option = made.options[0]
     assert option.usd_per_million_samples == pytest.approx(
-        usd_per_million_samples(4 * option.price_per_hour_usd, option.samples_per_second or 0)
+        usd_per_million_samples(
+            4 * (option.price_per_hour_usd or 0), option.samples_per_second or 0
+        )
     )
 
 

@@ -117,7 +117,7 @@ def test_never_is_a_change_recommended_that_is_not_worth_it(
     current = sizes[index % len(sizes)]
 
     def gain_at(size: int) -> Speedup:
-        return speedup(speeds[current], speeds[size], intervals[size - 1])
+        return speedup(speeds[current], speeds[size], within(intervals[size - 1]))
 
     found = recommend_batch(
         sizes,
