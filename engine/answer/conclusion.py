@@ -59,6 +59,7 @@ class Findings:
         largest_tensors: The largest tensors at its peak; empty as above.
         moves: What else changes about the workload, in the engineer's words.
         lengths: Of the recommended batch; ``None`` where all samples are of one length.
+        host_decides: Whether the speedup depends on the host, of which nothing is known.
         foregone: A larger batch that was not worth a change, where the current one is kept for
             that.
     """
@@ -81,6 +82,7 @@ class Findings:
     largest_tensors: Sequence[LargeTensor] = ()
     moves: Sequence[str] = ()
     lengths: BatchLengths | None = None
+    host_decides: bool = False
     foregone: Option | None = None
 
     @property
@@ -230,10 +232,18 @@ def decision(found: Findings) -> str:
     if safe is not None and current > safe and not moves:
         return switch_to(changes, f"batch {current:,} may run out of memory")
     if is_worth_it(gained, found.source):
-        return switch_to(changes, f"{times(gained.ratio)} faster")
+        return switch_to(changes, _faster(gained, found.host_decides))
     if moves:
         return _keep_without(current, changes, gained, found.source)
     return f"Keep batch {current:,}: {_why_kept(found)}."
+
+
+def _faster(gained: Speedup, host_decides: bool) -> str:
+    """A speedup that is worth a change: a range where nobody knows the machine's CPU."""
+    if not host_decides:
+        return f"{times(gained.ratio)} faster"
+    low, high = f"{gained.low:.1f}", f"{gained.high:.1f}\N{MULTIPLICATION SIGN}"
+    return f"{low} to {high} faster, depending on the CPU"
 
 
 def _keep_without(current: int, changes: Sequence[str], gained: Speedup, source: Source) -> str:

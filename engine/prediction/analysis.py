@@ -46,7 +46,7 @@ from .limits import find_limits
 from .probe import predict_speed, predict_step, predict_trial
 from .refusals import does_not_fit
 from .rollouts import rollout_caveats
-from .step_time import StepTime, ratio_span
+from .step_time import StepTime, host_decides, ratio_span
 from .timeline import largest_tensors, timeline
 from .tracer import TraceAt
 from .traces import Emit, KeptTraces, TraceRequest
@@ -264,6 +264,7 @@ def predict_findings(
         span=ratio_span(*times),
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,
+        host_decides=any(map(host_decides, times)),
         foregone=choice.foregone,
         caveats=[
             *caveats_of(step, recommended, outcome, limits.safe_batch_size, waits),

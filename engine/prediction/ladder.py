@@ -38,7 +38,7 @@ from .caveats import COMPARED
 from .correction import Correction
 from .moves import LESS_ACCUMULATION, Combination, Reached, least_bytes
 from .probe import predict_step, predict_trial
-from .step_time import predict_step_seconds, ratio_span
+from .step_time import host_decides, predict_step_seconds, ratio_span
 from .tracer import trace
 from .traces import TraceRequest
 
@@ -145,7 +145,11 @@ class Climb:
         if moves:
             now = self._unchanged.step_time(self.request.known_batch_size)
             then = prediction.step_time(found.recommended.batch_size)
-            found = replace(found, span=ratio_span(now, then, MOVES_NOISE))
+            found = replace(
+                found,
+                span=ratio_span(now, then, MOVES_NOISE),
+                host_decides=host_decides(now) or host_decides(then),
+            )
         return Reached(
             self._at_its_batch(moves, rung, prediction, found),
             is_adapted=request.workload.lora_rank is not None,

@@ -57,7 +57,7 @@ def test_tensors_are_as_on_nvidia_and_the_intervals_wider() -> None:
     assert there.device_used_high_bytes >= 1.25 * there.device_used_bytes
     assert there.step_seconds_high is not None
     assert there.step_seconds is not None
-    assert there.step_seconds_high == pytest.approx(3 * there.step_seconds)
+    assert there.step_seconds_high >= 3 * there.step_seconds
 
 
 def test_tf32_is_refused() -> None:

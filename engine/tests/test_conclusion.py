@@ -197,6 +197,10 @@ def found(recommended: int, current: int | None, ratio: float | None, **fields: 
         ),
         (found(1, None, None, safe_batch_size=0), "Try batch 1: no batch is certain to fit."),
         (
+            found(64, 16, 3.0, span=(0.7, 2.0), host_decides=True),
+            f"Switch to batch 64: 2.1 to 6.0{TIMES} faster, depending on the CPU.",
+        ),
+        (
             found(16, 16, 1.0, foregone=option(64, 1.1, 0.96)),
             f"Keep batch 16: batch 64 may be 1.10{TIMES} faster, which is not sure.",
         ),

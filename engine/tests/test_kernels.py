@@ -145,7 +145,8 @@ def test_the_constants_are_plausible() -> None:
     assert all(1e9 < asked < 1e12 for asked in model.asking)
     assert all(0 <= share < 1 for share in model.overlap)
     assert all(0.1 < launches < 10 for launches in model.launches)
-    assert all(0.01 < share < 2 for share in model.compute)
+    # Of the rate of products; Winograd computes convolutions with fewer FLOPs
+    assert all(0.01 < share < 3 for share in model.compute)
     assert all(0.7 < speed < 1.4 for speed in model.gpus.values())
     for low, high in model.ranges.values():
         assert 0.4 < low < 1 < high < 3
