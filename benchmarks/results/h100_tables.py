@@ -14,10 +14,18 @@ _NAMES = {
 }
 
 
+_OF_TIME = {
+    "own steps": "step time, the model not fitted",
+    "own speedups": "speedup between two batches, the model not fitted",
+}
+
+
 def h100(read: Read) -> str:
     """Errors, intervals and limits, with the day and the versions of the measurement."""
     found = read("h100").figures
     rows = [_row(name, found["errors"][counted]) for counted, name in _NAMES.items()]
+    of_time = read("step_time").figures["summary"]
+    rows += [_row(name, of_time[key]) for key, name in _OF_TIME.items()]
     headings = ["predicted vs. measured", "trials", "median error", "95th percentile", "worst"]
     versions = ", ".join(
         f"{name} {found['versions'][key]}"
@@ -27,7 +35,8 @@ def h100(read: Read) -> str:
     said = (
         f"Measured on {found['measured_on']} on one {found['device']}: {versions}. Of "
         f"{held['measured']} measurements of the device memory used, {held['within']} lie in the "
-        f"interval that predictions give, and {held['above']} above it. {_limits(found['limits'])}"
+        f"interval that predictions give, and {held['above']} above it. {_limits(found['limits'])} "
+        "For step times the launch time of the machine's CPU is known, as after a self-check."
     )
     return f"{table(headings, rows)}\n\n{said}"
 

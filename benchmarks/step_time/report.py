@@ -111,7 +111,9 @@ class Figures:
     """Everything that the tables show.
 
     Attributes:
-        summary: Of rows whose architecture was not fitted, and of checks, whose rows never were.
+        summary: Of rows whose architecture was not fitted, and of checks, whose rows never were;
+            of our own steps, and of speedups between two batches of them, by constants without the
+            model.
     """
 
     summary: dict[str, Errors]
@@ -133,6 +135,8 @@ def figures(found: Sequence[Predicted]) -> Figures:
         summary={
             "unseen": Errors.of(row.unseen / row.measured - 1 for row in fitted),
             "checks": Errors.of(row.predicted / row.measured - 1 for row in checks),
+            "own steps": Errors.of(row.unseen / row.measured - 1 for row in own),
+            "own speedups": Errors.of(one.predicted / one.measured - 1 for one in of_own(own)),
         },
         errors=list(_errors(found, fitted, checks)),
         ratios=[
@@ -237,6 +241,12 @@ def _sweeps(found: Iterable[Predicted]) -> Iterator[Sweep]:
     for rows in _setups(found):
         for pair in _batch_pairs(rows):
             yield _sweep(*pair, widest=pair == (rows[0], rows[-1]))
+
+
+def of_own(found: Iterable[Predicted]) -> list[Sweep]:
+    """Every two batches of our own, by constants fitted without the model."""
+    own = [row for row in found if row.source in OWN]
+    return [_sweep(*pair, widest=False) for pair in _batch_pairs(own)]
 
 
 def _gpu_pairs(
