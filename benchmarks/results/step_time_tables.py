@@ -8,12 +8,12 @@ from benchmarks.results.cells import Read, percent, table
 def step_time(read: Read) -> str:
     """How far predicted step times are off, where the constants had not seen the model."""
     return table(
-        ["published steps", "rows", "median error", "90th percentile", "assumed", "five fitted"],
+        ["steps", "rows", "median error", "90th percentile"],
         [
             [
                 one["group"].strip(),
                 f"{one['rows']:,}",
-                *(percent(one[name]) for name in ("median", "percentile_90", "before", "five")),
+                *(percent(one[name]) for name in ("median", "percentile_90")),
             ]
             for one in read("step_time").figures["errors"]
         ],

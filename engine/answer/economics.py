@@ -25,7 +25,7 @@ MOVES_NOISE = 0.40
 """The same of two workloads on one GPU: of 154 published pairs in two precisions on one GPU, by
 constants fitted without that model, 139 are within it (``benchmarks/data``)."""
 GPUS_NOISE = 0.25
-"""The same of one workload on two GPUs: of 885 published pairs, by constants fitted without that
+"""The same of one workload on two GPUs: of 928 published pairs, by constants fitted without that
 model, 91% are within it (``python -m benchmarks.step_time``)."""
 
 LEAST_GAIN = 1.05
