@@ -8,7 +8,7 @@ from statistics import median
 
 from benchmarks.regret.sweeps import Point, Sweep
 from engine.answer.recommendation import recommend_batch
-from engine.prediction.limits import gain
+from engine.prediction.limits import gain, on_a_slow_host
 from engine.prediction.past_errors import percentile
 from engine.result import Source
 
@@ -117,7 +117,7 @@ def _decide(sweep: Sweep, current: int | None) -> Case:
 
     chosen = recommend_batch(
         sizes,
-        speed,
+        on_a_slow_host(speed, lambda one: at[one].step),
         current=current,
         largest=sizes[-1],
         safe=sizes[-1],

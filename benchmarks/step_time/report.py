@@ -19,9 +19,9 @@ from benchmarks.step_time.writing import Ranges
 from engine.answer.economics import (
     FILLED_NOISE,
     LEAST_GAIN,
-    UNFILLED_NOISE,
     Verdict,
     speedup,
+    unfilled_noise,
     within,
 )
 from engine.prediction.intervals import RelativeRange, step_time_range
@@ -286,7 +286,8 @@ def _speedup(one: Predicted, other: Predicted) -> tuple[float, float]:
 def _sweep(small: Predicted, large: Predicted, *, widest: bool) -> Sweep:
     measured, predicted = _speedup(small, large)
     filled = min(small.filled, large.filled) >= FILLED
-    gained = speedup(1.0, predicted, within(FILLED_NOISE if filled else UNFILLED_NOISE))
+    noise = FILLED_NOISE if filled else unfilled_noise(predicted)
+    gained = speedup(1.0, predicted, within(noise))
     wrong = (gained.verdict is Verdict.GAIN and measured <= 1) or (
         gained.verdict is Verdict.NO_GAIN and measured > LEAST_GAIN
     )

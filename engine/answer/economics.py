@@ -17,9 +17,11 @@ from .energy import Power
 
 FILLED_NOISE = 0.03
 """How far the ratio of two predicted speeds may be off where both batches fill the GPU."""
-UNFILLED_NOISE = 0.25
-"""The same where one of them leaves it waiting for launches, or half empty. Both are held against
-published sweeps by ``python -m benchmarks.step_time``."""
+UNFILLED_NOISE = 0.07
+"""The same where one of them leaves it waiting for launches, or half empty, for a ratio of 1."""
+UNFILLED_GROWTH = 0.2
+"""The share of a larger ratio, as a logarithm, that it may be off besides. All three are held
+against published sweeps and ours by ``python -m benchmarks.step_time``."""
 
 MOVES_NOISE = 0.40
 """The same of two workloads on one GPU: of 154 published pairs in two precisions on one GPU, by
@@ -90,6 +92,11 @@ def speedup(
     ratio = recommended_samples_per_second / current_samples_per_second
     low, high = span or within(FILLED_NOISE)
     return Speedup(ratio, ratio * low, ratio * high)
+
+
+def unfilled_noise(ratio: float) -> float:
+    """How far a ratio of two predicted speeds may be off where the GPU is not filled by both."""
+    return (1 + UNFILLED_NOISE) * float(max(ratio, 1 / ratio) ** UNFILLED_GROWTH) - 1
 
 
 def within(noise: float) -> tuple[float, float]:

@@ -261,7 +261,7 @@ def predict_findings(
         curve=outcome.in_order if step.alone else curve(predict, outcome, limits.batch_multiple),
         price_per_hour_usd=price_per_hour(request, gpu),
         source=recommended.source,
-        span=ratio_span(*times),
+        span=ratio_span(*times, _gained(compared, recommended)),
         bound=choice.bound,
         safe_batch_size=limits.safe_batch_size,
         host_decides=any(map(host_decides, times)),
@@ -274,6 +274,12 @@ def predict_findings(
         timeline=timeline(step),
         largest_tensors=largest_tensors(step),
     )
+
+
+def _gained(current: Trial, recommended: Trial) -> float:
+    """The predicted speed of one batch over another; 1 where one of them does not fit."""
+    before, after = current.samples_per_second, recommended.samples_per_second
+    return after / before if before and after else 1.0
 
 
 def reporting_probe(

@@ -147,7 +147,7 @@ class Climb:
             then = prediction.step_time(found.recommended.batch_size)
             found = replace(
                 found,
-                span=ratio_span(now, then, MOVES_NOISE),
+                span=ratio_span(now, then, 1.0, MOVES_NOISE),
                 host_decides=host_decides(now) or host_decides(then),
             )
         return Reached(

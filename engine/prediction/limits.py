@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from ..answer.economics import UNFILLED_NOISE, Speedup, speedup, within
+from ..answer.economics import Speedup, speedup, unfilled_noise, within
 from ..answer.recommendation import Recommendation, micro_batches, recommend_batch
 from ..answer.search import SearchOutcome, find_largest
 from ..gpus import Gpu
@@ -78,7 +78,7 @@ def find_limits(
     def choose(speed: Callable[[int], float]) -> Recommendation:
         return recommend_batch(
             micro_batches(request, largest),
-            speed,
+            on_a_slow_host(speed, step_time),
             current=request.current_batch_size,
             largest=largest,
             safe=safe,
@@ -92,6 +92,24 @@ def find_limits(
     if choice is None or not (predict(choice.batch_size).fits and predict(choice.fastest).fits):
         choice = choose(lambda batch_size: predict(batch_size).samples_per_second or 0.0)
     return Limits(outcome, multiple, safe, choice)
+
+
+def on_a_slow_host(
+    speed: Callable[[int], float], step_time: Callable[[int], StepTime] | None
+) -> Callable[[int], float]:
+    """Speeds with the slowest host that is assumed, to choose a batch by.
+
+    A batch that is nearly as fast as any there is so with every other host too, while one that
+    just fills the GPU of a fast host leaves that of a slow one waiting.
+    """
+    if step_time is None:
+        return speed
+
+    def slow(batch_size: int) -> float:
+        step = step_time(batch_size)
+        return speed(batch_size) * step.seconds / step.slowest
+
+    return slow
 
 
 def gain(
@@ -113,8 +131,8 @@ def gain(
     if not (before and after):
         return Speedup(0.0, 0.0, 0.0)
     if step_time is None:
-        return speedup(before, after, within(UNFILLED_NOISE))
-    return speedup(before, after, ratio_span(step_time(current), step_time(other)))
+        return speedup(before, after, within(unfilled_noise(after / before)))
+    return speedup(before, after, ratio_span(step_time(current), step_time(other), after / before))
 
 
 def _usable_bytes(request: Request, gpu: Gpu) -> int:

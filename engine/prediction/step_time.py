@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 
-from ..answer.economics import FILLED_NOISE, UNFILLED_NOISE, within
+from ..answer.economics import FILLED_NOISE, unfilled_noise, within
 from ..choices import Precision
 from ..gpus import Gpu
 from ..tracing.trace import COPY, ON_HOST, RECOMPUTATION, WAITING_COPY, Operation
@@ -365,7 +365,9 @@ def time_range(operations: Sequence[Operation], gpu: Gpu, step: StepTime) -> Rel
     )
 
 
-def ratio_span(one: StepTime, other: StepTime, noise: float | None = None) -> tuple[float, float]:
+def ratio_span(
+    one: StepTime, other: StepTime, gained: float, noise: float | None = None
+) -> tuple[float, float]:
     """Where the speed of the other over that of the one may lie, as shares of what is predicted.
 
     Both run on the same host, however fast that is.
@@ -373,11 +375,13 @@ def ratio_span(one: StepTime, other: StepTime, noise: float | None = None) -> tu
     Args:
         one: The step of today.
         other: The step of another batch, or of what moves make of the workload.
+        gained: The predicted speed of the other over that of the one, in samples.
         noise: How far the ratio may be off on a known host, as a share; by default, that of two
             batches of one workload.
     """
     if noise is None:
-        noise = FILLED_NOISE if min(one.filled, other.filled) >= FILLED else UNFILLED_NOISE
+        fills = min(one.filled, other.filled) >= FILLED
+        noise = FILLED_NOISE if fills else unfilled_noise(gained)
     ratio = one.seconds / other.seconds
     hosts = [one.fastest / other.fastest / ratio, one.slowest / other.slowest / ratio, 1.0]
     low, high = within(noise)

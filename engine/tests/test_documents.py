@@ -75,13 +75,14 @@ def test_the_methods_page_has_the_engines_constants() -> None:
     for claim in (
         f"at least {100 * LEAST_MEMORY_SHARE:.0f}%, times",
         f"so it is ±{100 * (known.high - 1):.0f}%",
-        f"{1e6 * speed_model().kernel_seconds:.1f} µs",
-        f"{1e6 * speed_model().host_seconds:.0f} µs",
+        f"**k** ({1e6 * speed_model().kernel_seconds:.0f} µs)",
+        f"*assumed*: {1e6 * speed_model().host_seconds:.0f} µs",
         f"at least {100 * (WORTH_PREDICTED - 1):.0f}% faster in the middle of its interval and "
         f"more than {100 * (SURELY_ABOVE - 1):.0f}% at its low end",
         f"at least {100 * (WORTH_MEASURED - 1):.0f}% faster where it was measured",
         f"with {100 * ENOUGH_SPEED:.0f}% of the best speed",
         f"±{100 * FILLED_NOISE:.0f}% where both batches fill the GPU, ±{100 * UNFILLED_NOISE:.0f}%",
+        f"±{100 * unfilled_noise(2):.0f}% at 2×, ±{100 * unfilled_noise(4):.0f}% at 4×",
         f"{100 * coverage(3):.0f}% with three rounds, {100 * coverage(6):.0f}% with six",
         f"{use.hours_per_run:.0f} hours per run and {use.runs_per_year:.0f} runs per year",
         f"{NCCL_PAIR_BYTES / 2**20:.0f} MiB for two GPUs, {NCCL_GROUP_BYTES / 2**20:.0f} MiB for",

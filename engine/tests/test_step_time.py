@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, within
+from engine.answer.economics import FILLED_NOISE, unfilled_noise, within
 from engine.choices import Precision
 from engine.gpus import GPUS
 from engine.prediction.kernels import FORMATS, Format, Kind
@@ -209,16 +209,20 @@ EMPTY = StepTime(1.0, 0.5, 1.0, filled=0.4, fastest=1.0, slowest=1.0)
 
 
 def test_a_ratio_is_better_known_where_both_batches_fill_the_gpu() -> None:
-    assert ratio_span(FULL, FULL) == within(FILLED_NOISE)
-    assert ratio_span(FULL, EMPTY) == ratio_span(EMPTY, FULL) == within(UNFILLED_NOISE)
+    assert ratio_span(FULL, FULL, 4.0) == within(FILLED_NOISE)
+    for ratio in (1.0, 1.2, 4.0):
+        unsure = within(unfilled_noise(ratio))
+        assert ratio_span(FULL, EMPTY, ratio) == ratio_span(EMPTY, FULL, ratio) == unsure
+    assert FILLED_NOISE < unfilled_noise(1.0) < unfilled_noise(1.2) < unfilled_noise(4.0)
+    assert unfilled_noise(0.25) == unfilled_noise(4.0)
 
 
 def test_a_ratio_is_as_uncertain_as_the_host_makes_it() -> None:
     waiting = replace(EMPTY, fastest=0.5, slowest=3.0)
-    low, high = within(UNFILLED_NOISE)
-    assert ratio_span(waiting, FULL) == pytest.approx((0.5 * low, 3 * high))
-    assert ratio_span(FULL, waiting) == pytest.approx((low / 3, 2 * high))
-    assert ratio_span(waiting, waiting) == within(UNFILLED_NOISE)  # both on the same host
+    low, high = within(unfilled_noise(2.0))
+    assert ratio_span(waiting, FULL, 2.0) == pytest.approx((0.5 * low, 3 * high))
+    assert ratio_span(FULL, waiting, 2.0) == pytest.approx((low / 3, 2 * high))
+    assert ratio_span(waiting, waiting, 2.0) == (low, high)  # both on the same host
 
 
 PHASES = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), max_size=5)
