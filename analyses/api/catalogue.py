@@ -132,6 +132,7 @@ class OneGpu(ApiView[Any]):
 
     serializer_class = GpuSerializer
 
+    @described(operation_id="gpus_one_retrieve")
     def get(self, _request: Request, gpu: str) -> Response:
         """Read a GPU, each number with its source, and its current price."""
         if gpu not in GPUS:

@@ -279,6 +279,7 @@ def _gpu_row(
 ) -> GpuRow:
     name = str(option["gpu"])
     price = prices.get(name)
+    usd = None if price is None else price.usd
     spot_price = GPUS[name].spot_price_per_hour_usd
     row: dict[str, Any] = {
         "gpu": name,
@@ -287,7 +288,7 @@ def _gpu_row(
         "form_query": _form_query(analysis, {"gpu": name, "price_per_hour_usd": ""}),
         "total_bytes": int(option["total_bytes"]),
         "is_current": name == request["gpu"],
-        "price_per_hour_usd": price and price.usd,
+        "price_per_hour_usd": usd,
         "price_date": price.date if price else "",
         "spot_price_per_hour_usd": spot_price,
         "spot_price_date": GPUS[name].spot_price_date,
@@ -304,9 +305,9 @@ def _gpu_row(
         samples_per_second=speed,
         samples_per_second_low=float(option["samples_per_second_low"]),
         samples_per_second_high=float(option["samples_per_second_high"]),
-        usd_per_million_samples=_per_million(None if price is None else price.usd, count, speed),
+        usd_per_million_samples=_per_million(usd, count, speed),
         spot_usd_per_million_samples=_per_million(spot_price, count, speed),
-        usd_per_run=None if hours is None or price is None else float(hours) * price.usd,
+        usd_per_run=None if hours is None or usd is None else float(hours) * usd,
         speed_is_a_guess=bool(option.get("speed_is_a_guess")),
     )
 

@@ -10,6 +10,7 @@ from analyses.models import Analysis
 from engine.choices import Goal
 from engine.fields import Field, Group
 from engine.goals import TEXTS, command_line, counts, goal_of
+from engine.gpus import GPUS
 from engine.models.presets import PRESETS
 from engine.models.tasks import SIZES
 from engine.request import FIELDS, usual_values
@@ -40,10 +41,17 @@ def settings_of(
             if not counts(name, goal):
                 continue
             value = _assumed(described, request.get(name), (assumed_by or {}).get(name, ""))
+            if described.name.endswith("_usd") and request.get(name) is None:
+                value = "none known" if _has_no_price(request) else value
             rows.append((f"{label} (assumed)", value))
         elif described.group is not Group.MODEL and name in shown:
             rows.append((label, _value(described, shown[name])))
     return [(label, value) for label, value in rows if value]
+
+
+def _has_no_price(request: Request) -> bool:
+    gpu = GPUS.get(request["gpu"])
+    return gpu is not None and gpu.price_per_hour_usd is None
 
 
 def setting(analysis: Analysis, name: str) -> str:

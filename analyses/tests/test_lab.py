@@ -363,7 +363,9 @@ def test_a_gpu_of_the_labs_nodes_may_have_a_price(admins_page: Client, page: Cli
     for name, kind in (("odd", ODD_KIND), ("known", "NVIDIA A10"), ("without", "")):
         Node.objects.create(name=name, gpu_name=kind, heartbeat_at=timezone.now())
     html = admins_page.get(GPU_PAGE).content.decode()
-    assert html.count("unknown") == 1
+    without = sum(gpu.price_per_hour_usd is None for gpu in GPUS.values())
+    assert html.count("unknown") == without + 1
+    assert html.count("not in the catalogue (measured only)") == 1
     address = next(part for part in html.split('"') if part.startswith("/gpus/price/?gpu=NVIDIA"))
     assert admins_page.post(address, {"price_per_hour_usd": "1.25"}).status_code == 302
     assert price_of(ODD_KIND).usd == 1.25

@@ -206,7 +206,7 @@ def test_a_shared_page_takes_the_same_few_queries_for_everyone(
 ) -> None:
     address = _make(analysis)
     for client in _visitors(analysis).values():
-        with django_assert_num_queries(3):  # the lab's setting, the link, its count
+        with django_assert_num_queries(4):  # the lab's setting, its GPUs, the link, its count
             client.get(address)
 
 

@@ -65,7 +65,7 @@ class DataSheet:
     bandwidth_gb_per_second: Annotated[
         float,
         Interval(ge=50, le=50_000),
-        Described("Memory bandwidth", "3,350 for 3.35 TB/s.", Group.GPU, unit="GB/s"),
+        Described("Memory bandwidth", "3350 for 3.35 TB/s.", Group.GPU, unit="GB/s"),
     ]
     fp32_tflops: Annotated[
         float,
@@ -122,8 +122,8 @@ class DataSheet:
         Interval(ge=500, le=2_100_000),
         Described(
             "Memory as reported",
-            "By torch.cuda.get_device_properties(0).total_memory, divided by 2**20. If blank, 97% "
-            "of the advertised memory is assumed.",
+            "PyTorch's total_memory of the device, divided by 2**20. If blank, 97% of the "
+            "advertised memory is assumed.",
             Group.GPU,
             unit="MiB",
             empty="97% of the memory",
@@ -132,7 +132,13 @@ class DataSheet:
     price_per_hour_usd: Annotated[
         float | None,
         Interval(ge=0, le=10_000),
-        Described("Price per GPU-hour", "Of one.", Group.COST, unit="USD", empty="none known"),
+        Described(
+            "Price per GPU-hour",
+            "What your lab pays for one.",
+            Group.COST,
+            unit="USD",
+            empty="none known",
+        ),
     ] = None
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.results.documents import ROOT, documents
 from engine.allocator.pools import BLOCK_BYTES
-from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, coverage
+from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, coverage, unfilled_noise
 from engine.answer.recommendation import ENOUGH_SPEED
 from engine.answer.worth import SURELY_ABOVE, WORTH_MEASURED, WORTH_PREDICTED
 from engine.assumptions import Assumptions

@@ -83,11 +83,7 @@ COMPARED = [gpu for gpu in GPUS.values() if gpu.price_per_hour_usd and gpu.rates
 def found_on(gpu: Gpu) -> Limits:
     """What 0.1 GiB a sample gives on a GPU."""
     there = AnalysisRequest.parse({"model": "bert", "gpu": gpu.name})
-
-    def predict(size: int, *, careful: bool = False) -> Trial:
-        return trial_on(gpu, size, 0.1)
-
-    return find_limits(there, gpu, predict)
+    return find_limits(there, gpu, lambda batch_size: trial_on(gpu, batch_size, 0.1))
 
 
 def value(gpu: Gpu) -> float:
