@@ -238,10 +238,11 @@ def _overlap(values: Callable[[str], Any], kind: Kind) -> Any:
 
 
 def _unaligned(values: Callable[[str], Any], unit: Format) -> Any:
-    """Numbers of TF32 are twice as long as those of half precision, so half as far off."""
+    """Numbers of TF32 are twice as long as those of half precision, so half as much is lost."""
     if unit is Format.FP32:
         return one_of(values)
-    return values("unaligned") * (2 if unit is Format.TF32 else 1)
+    share = values("unaligned")
+    return (1 + share) / 2 if unit is Format.TF32 else share
 
 
 class Table:

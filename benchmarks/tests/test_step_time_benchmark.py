@@ -216,7 +216,7 @@ def _predicted(batch: int, seconds: float, measured: float, filled: float = 1.0)
     [
         (1.20, 1.10, 1.0, Verdict.GAIN, False),
         (1.20, 0.98, 1.0, Verdict.GAIN, True),
-        (1.10, 0.98, 0.5, Verdict.PROBABLE, False),
+        (1.08, 0.98, 0.5, Verdict.PROBABLE, False),
         (0.99, 1.02, 1.0, Verdict.NO_GAIN, False),
         (1.01, 1.00, 1.0, Verdict.NO_GAIN, False),
         (0.99, 1.20, 1.0, Verdict.NO_GAIN, True),

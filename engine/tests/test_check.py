@@ -249,7 +249,7 @@ def test_an_unknown_gpu_is_reported_by_flag(
     assert main([*described(BERT)[:3], "--gpu", "b10"]) == 2
     assert capsys.readouterr().err.startswith("error: --gpu: unknown gpu 'b10'")
     assert main(described(BERT)[:3]) == 2
-    assert "error: --gpu: choose a GPU" in capsys.readouterr().err
+    assert "error: --gpu: choose a catalogue GPU" in capsys.readouterr().err
 
 
 def test_an_engine_failure_gives_no_verdict(

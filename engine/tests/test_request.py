@@ -67,7 +67,7 @@ def test_a_gpu_may_be_written_as_people_type_it() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"gpu": None}, "choose a GPU: a10"),
+        ({"gpu": None}, "choose a catalogue GPU, local or any"),
         ({"gpu": "b9000"}, "unknown gpu 'b9000'"),
         ({"gpu": 7}, "unknown gpu '7'"),
         ({"current_batch_size": 0}, "from 1 to 65,536"),

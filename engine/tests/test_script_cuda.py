@@ -12,7 +12,7 @@ from engine.script.machine import pretended_machine
 from engine.script.trace import CannotTrace, trace_script
 from engine.tests.scripts import A10, written
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.trace import Trace
+from engine.tracing.trace import RECOMPUTATION, Trace
 
 NANOGPT = """
 import inspect
@@ -329,7 +329,7 @@ def make_step(batch_size):
     for reentrant in ("True", "False"):
         factory = written(folder, code.replace("{reentrant}", reentrant), f"mine{reentrant}")
         operations = trace_script(factory, 8, A10).operations
-        again = [op for op in operations if op.phase == "backward" and op.name == "aten.addmm"]
+        again = [op for op in operations if op.phase == RECOMPUTATION and op.name == "aten.addmm"]
         assert [op.dtype for op in again] == ["bfloat16"]
 
 

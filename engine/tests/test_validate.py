@@ -105,6 +105,7 @@ def test_a_cuda_device_gives_every_number(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(validate_prediction, "local_device", lambda: gpu)
     monkeypatch.setattr(validate_prediction, "measure", measure)
+    monkeypatch.setattr("engine.prediction.probe.host_decides", lambda _: False)
     check = validate_local(["bert"], limit, quiet)
     assert {compared.residual.counted for compared in check.comparisons} == {
         Counted.PEAK_ALLOCATED,

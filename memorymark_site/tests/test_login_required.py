@@ -18,6 +18,7 @@ OPEN = {
 
 _VALUES = {
     "<int:pk>": "1",
+    "<slug:gpu>": "a10",
     "<path:object_id>": "1",
     "<int:content_type_id>": "1",
     "<str:token_key>": "mm_1",

@@ -54,6 +54,9 @@ PAGES: dict[str, dict[str, To]] = {
     "compare/table.md": LOOK,
     "gpus/": LOOK,
     "gpus/price/": {"get": To.ADMINS, "post": To.ADMINS},
+    "gpus/add/": {"get": To.ADMINS, "post": To.ADMINS},
+    "gpus/<slug:gpu>/edit/": {"get": To.ADMINS, "post": To.ADMINS},
+    "gpus/<slug:gpu>/remove/": {"post": To.ADMINS},
     "gpus/<int:pk>/check/": {"post": To.ADMINS},
     "lab/": {"get": To.ADMINS, "post": To.ADMINS},
     "models/": LOOK,
@@ -166,7 +169,8 @@ API: dict[str, dict[str, To]] = {
     "api/v1/nodes/": LOOK,
     "api/v1/models/": LOOK,
     "api/v1/model-types/": LOOK,
-    "api/v1/gpus/": LOOK,
+    "api/v1/gpus/": {"get": To.VIEWERS, "post": To.ADMINS},
+    "api/v1/gpus/<str:gpu>/": {"get": To.VIEWERS, "put": To.ADMINS, "delete": To.ADMINS},
     "api/v1/health": {"get": To.OPEN},
 }
 DJANGO_ADMIN = "admin/"
