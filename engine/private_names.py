@@ -197,7 +197,7 @@ class Release:
 
 IN_SOME: Mapping[str, Release] = {
     "torch._C._clear_DTensor_sharding_propagator_cache": Release(
-        "2.11", instead="nothing, as that cache is not there"
+        "2.10", instead="nothing, as that cache is not there"
     ),
     "torch.distributed._tools.fake_collectives": Release(
         "2.7", instead="parallel/collectives.py fills in what it registers"
