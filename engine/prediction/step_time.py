@@ -320,6 +320,11 @@ def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTim
         moving = model.moving_seconds(kernel, rates)
         peak = rates.flops_per_second[kernel.format]
         computing = model.computing_seconds(kernel, peak, rates.multiprocessors)
+        if kernel.unaligned and kernel.format is Format.TF32:  # then fp32 may be as fast
+            single = replace(kernel, format=Format.FP32, unaligned=0.0)
+            its_peak = rates.flops_per_second[Format.FP32]
+            in_fp32 = model.computing_seconds(single, its_peak, rates.multiprocessors)
+            computing = min(computing, in_fp32)
         full = model.computing_seconds(replace(kernel, tiles=_ANY), peak, rates.multiprocessors)
         overlap = model.overlap[kernel.kind]
         busy = max(moving, full) + overlap * min(moving, full)
