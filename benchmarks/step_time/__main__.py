@@ -16,10 +16,11 @@ import torch
 from rich.console import Console
 
 from benchmarks.step_time import picture, predictions
-from benchmarks.step_time.fitting import Table, fit
+from benchmarks.step_time.fitting import fit
 from benchmarks.step_time.own import own_rows, trace_missing_own
 from benchmarks.step_time.report import figures, of_own, ranges_of, tables, unseen_error
 from benchmarks.step_time.rows import CHECKED, FITTED, read_rows
+from benchmarks.step_time.table import Table
 from benchmarks.step_time.work import is_traced, trace_missing
 from benchmarks.step_time.writing import as_toml, ranges_as_toml
 from engine.prediction.speed_model import FILE, speed_model

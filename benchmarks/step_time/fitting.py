@@ -8,19 +8,17 @@ and factors of generations and GPUs shrink towards 1.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from benchmarks.step_time.rows import OWN, Row, gpus
-from benchmarks.step_time.work import operations_of
-from engine.prediction.kernels import COMPUTING, DEPTHWISE, Format, Kernel, Kind, kernel_of
-from engine.prediction.launches import OF_BERT, Launch, launch_of
-from engine.prediction.speed_model import GENERATIONS, Generation, Rates, SpeedModel
-from engine.prediction.step_time import PHASES
+from benchmarks.step_time.rows import OWN
+from benchmarks.step_time.table import Hosts, Table, as_table, column
+from engine.prediction.kernels import COMPUTING, DEPTHWISE, Format, Kind
+from engine.prediction.launches import OF_BERT, Launch
+from engine.prediction.speed_model import GENERATIONS, Generation, SpeedModel
 
 _NOISE = 0.08
 """The residual, as a natural logarithm, from which on rows count less than by their square."""
@@ -38,11 +36,6 @@ _LAUNCHES = {
 """Assumed to begin with: Python around modules takes about as long as what it runs, and neither
 autograd's engine nor the update of a parameter runs any."""
 
-PARTS = max(PHASES.values()) + 1
-
-Hosts = Mapping[str, Any]
-"""What the hosts of measurements take for a launch, in seconds, by source; any other takes what the
-engine assumes."""
 
 _PRODUCT_KINDS = (Kind.PRODUCT, Kind.BATCHED_PRODUCT)
 _CONVOLUTION_KINDS = tuple(
@@ -245,144 +238,6 @@ def _unaligned(values: Callable[[str], Any], unit: Format) -> Any:
     return (1 + share) / 2 if unit is Format.TF32 else share
 
 
-class Table:
-    """The kernels of many rows in columns, each kind of kernel of a row once where none computes.
-
-    Args:
-        rows: With their work traced.
-    """
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = rows
-        self.gpus = sorted({row.gpu for row in rows})
-        of_rows = [_kernels(row) for row in rows]
-        owners = [index for index, kernels in enumerate(of_rows) for _ in kernels]
-        found = [one for kernels in of_rows for one in kernels]
-        self._row = torch.tensor(owners)
-        self._part = torch.tensor([one.part for one in found])
-        self._launch = torch.tensor([one.launch for one in found])
-        self._times = _column([one.times for one in found])
-        self._launches = _column([one.launches for one in found])
-        given = [one.kernel for one in found]
-        columns = ("flops", "bytes_moved", "inner", "columns", "tiles", "relaid", "unaligned")
-        self._kernels = Kernel(
-            kind=cast(Any, torch.tensor([kernel.kind for kernel in given])),
-            format=cast(Any, torch.tensor([kernel.format for kernel in given])),
-            **{
-                name: cast(Any, _column([getattr(kernel, name) for kernel in given]))
-                for name in columns
-            },
-        )
-        self._gpu = torch.tensor([self.gpus.index(row.gpu) for row in rows])
-        self._copied = _column([_copied_bytes(row) for row in rows])
-        self._sources = [row.source for row in rows]
-        self._only_kernels = torch.tensor([bool(row.kind) for row in rows])
-
-    def seconds(self, model: SpeedModel, hosts: Hosts) -> torch.Tensor:
-        """The predicted time of every row's step."""
-        rates = [model.rates(gpus()[name]) for name in self.gpus]
-        gpu = self._gpu[self._row]
-        flops = torch.stack(
-            [torch.stack(list(map(_tensor, one.flops_per_second))) for one in rates]
-        )
-        here = Rates(
-            flops_per_second=cast(Any, flops[gpu, cast(Any, self._kernels.format)]),
-            bytes_per_second=cast(
-                Any, torch.stack([_tensor(one.bytes_per_second) for one in rates])[gpu]
-            ),
-            multiprocessors=cast(Any, _column([one.multiprocessors for one in rates])[gpu]),
-            speed=1.0,
-        )
-        computing = model.computing_seconds(
-            self._kernels, cast(Any, here.flops_per_second), here.multiprocessors
-        )
-        moving = model.moving_seconds(self._kernels, here)
-        overlap = _tensor(model.overlap)[cast(Any, self._kernels.kind)]
-        both = torch.maximum(*_two(moving, computing)) + overlap * torch.minimum(
-            *_two(moving, computing)
-        )
-        on_gpu = self._sum(self._launches * model.kernel_seconds + self._times * both)
-        weights = _tensor(model.launches)
-        on_host = self._sum(self._launches * weights[self._launch])
-        on_host[:, -1] += model.step_launches
-        launching = [_tensor(hosts.get(one, model.host_seconds)) for one in self._sources]
-        on_host = on_host * torch.stack(launching)[:, None]
-        queued = self._copied / model.copy_bytes_per_second + _queue(on_host, on_gpu)
-        return torch.where(self._only_kernels, on_gpu.sum(1), queued)
-
-    def _sum(self, column: torch.Tensor) -> torch.Tensor:
-        cells = torch.zeros(len(self.rows) * PARTS, dtype=torch.float64)
-        place = self._row * PARTS + self._part
-        return cells.index_add(0, place, column).reshape(-1, PARTS)
-
-
-def _queue(on_host: torch.Tensor, on_gpu: torch.Tensor) -> torch.Tensor:
-    """:func:`engine.prediction.step_time.queue_seconds` of rows, by phase."""
-    host = gpu = torch.zeros(len(on_host), dtype=torch.float64)
-    for launching, computing in zip(on_host.unbind(1), on_gpu.unbind(1), strict=True):
-        gpu = torch.maximum(torch.maximum(gpu, host) + computing, host + launching)
-        host = host + launching
-    return gpu
-
-
-def _two(one: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return one, other
-
-
-def _copied_bytes(row: Row) -> float:
-    """What a step copies to the GPU: our own do; published ones have their data there."""
-    moved = [times * one.bytes_moved for one, times in operations_of(row) if one.phase == "inputs"]
-    return sum(moved) / 2
-
-
-@dataclass(frozen=True)
-class _Kernels:
-    """A kernel of a row, or all that only move bytes of a kind.
-
-    Attributes:
-        part: Of the step, as an index.
-        times: How often it runs.
-        launches: How many kernels it stands for.
-    """
-
-    kernel: Kernel
-    launch: Launch
-    part: int
-    times: float
-    launches: float
-
-
-def _kernels(row: Row) -> list[_Kernels]:
-    computing: Counter[tuple[Kernel, Launch, int]] = Counter()
-    moved: Counter[tuple[int, int, Launch, int]] = Counter()
-    launches: Counter[tuple[int, int, Launch, int]] = Counter()
-    tf32 = gpus()[row.gpu].tf32_flops is not None
-    for operation, times in operations_of(row):
-        kernel = kernel_of(operation, tf32=tf32, tf32_products=row.precision == "tf32")
-        if kernel is None or operation.phase not in PHASES:
-            continue
-        launch, part = launch_of(operation), PHASES[operation.phase]
-        if kernel.flops:
-            computing[kernel, launch, part] += times
-        else:
-            moved[kernel.kind, kernel.format, launch, part] += times * int(kernel.bytes_moved)
-            launches[kernel.kind, kernel.format, launch, part] += times
-    found = [_Kernels(*key, float(times), float(times)) for key, times in computing.items()]
-    for key, total in moved.items():
-        kind, unit, launch, part = key
-        all_of_it = Kernel(kind, unit, 0.0, total)
-        found.append(_Kernels(all_of_it, launch, part, 1.0, float(launches[key])))
-    return found
-
-
-def _column(values: Sequence[float]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def _tensor(value: Any) -> torch.Tensor:
-    return torch.as_tensor(value, dtype=torch.float64)
-
-
 @dataclass(frozen=True)
 class Fitted:
     """Fitted constants.
@@ -428,11 +283,11 @@ def fit(table: Table, used: torch.Tensor, weights: torch.Tensor) -> Fitted:
     """
     wanted = constants(table.gpus)
     order = list(wanted)
-    origin = _column([math.log(one.start) for one in wanted.values()])
-    spread = _column([one.spread for one in wanted.values()])
+    origin = column([math.log(one.start) for one in wanted.values()])
+    spread = column([one.spread for one in wanted.values()])
     # In units of their spread, all constants are alike to the search.
     point = torch.zeros(len(order), dtype=torch.float64, requires_grad=True)
-    measured = _column([math.log(row.seconds) for row in table.rows])
+    measured = column([math.log(row.seconds) for row in table.rows])
     search = torch.optim.LBFGS(
         [point],
         max_iter=_MOST_ITERATIONS,
@@ -457,23 +312,3 @@ def fit(table: Table, used: torch.Tensor, weights: torch.Tensor) -> Fitted:
     found = (origin + spread * point.detach()).exp().tolist()
     values = dict(zip(order, found, strict=True))
     return Fitted(values, model_of(values.__getitem__, table.gpus, list))
-
-
-_TABLES = (
-    "overlap",
-    "launches",
-    "bandwidth",
-    "asking",
-    "compute",
-    "half_inner",
-    "half_columns",
-    "half_tiles",
-    "relaid",
-    "unaligned",
-)
-
-
-def as_table(model: SpeedModel) -> SpeedModel:
-    """A model of numbers whose tables can be looked up by tensors."""
-    columns = {name: _column(list(getattr(model, name))) for name in _TABLES}
-    return SpeedModel(**{**vars(model), **cast(Any, columns)})

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.step_time.fitting import Table, fit
+from benchmarks.step_time.fitting import fit
 from benchmarks.step_time.rows import DATA, Row, gpus
+from benchmarks.step_time.table import Table
 from benchmarks.step_time.work import architecture, operations_of
 from engine.choices import Precision
 from engine.prediction.speed_model import FILE as CONSTANTS

@@ -55,7 +55,7 @@ def _operations(row: Row) -> list[tuple[Operation, int]]:
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row has the same small work."""
-    for module in ("fitting", "predictions"):
+    for module in ("table", "predictions"):
         monkeypatch.setattr(f"benchmarks.step_time.{module}.operations_of", _operations)
 
 
@@ -79,7 +79,7 @@ def test_every_row_ran_on_a_known_gpu_and_no_check_was_fitted() -> None:
 
 @pytest.mark.usefixtures("traced")
 def test_the_fit_and_the_engine_compute_the_same_times() -> None:
-    from benchmarks.step_time.fitting import Table, as_table
+    from benchmarks.step_time.table import Table, as_table
     from engine.prediction.speed_model import speed_model
 
     rows = _rows()
@@ -95,7 +95,8 @@ def test_the_fit_and_the_engine_compute_the_same_times() -> None:
 def test_the_fit_finds_what_rows_determine_and_leaves_the_rest() -> None:
     import torch
 
-    from benchmarks.step_time.fitting import Table, as_table, constants, fit, model_of
+    from benchmarks.step_time.fitting import constants, fit, model_of
+    from benchmarks.step_time.table import Table, as_table
 
     rows = _rows()
     wanted = constants({row.gpu for row in rows})

@@ -66,8 +66,8 @@ class Gpu:
             where it does not follow from the compute capability.
         checked: What a self-check measured beside ``total_bytes`` and ``context_bytes``, which
             then are measured too; ``None`` for catalogue values.
-        launch_seconds: What the GPU's host takes to launch an operation of a training step on
-            average, by a self-check or as given; ``None`` where it is not known.
+        launch_seconds: The launch time of the GPU's host, by a self-check or as given; ``None``
+            where it is not known.
     """
 
     name: str
