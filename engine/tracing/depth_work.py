@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence, Set
 from itertools import groupby
-from operator import attrgetter
 from typing import NamedTuple
 
 from .alignment import Labels, NotRepeating, aligned, between
-from .trace import ON_HOST, Operation
+from .trace import ON_HOST, RECOMPUTATION, Operation
 
 Origin = tuple[int, int]
 """The number of a trace, the shallow one being 0, and a number of a tensor or operation in it."""
@@ -20,6 +19,7 @@ _OVER_ALL = tuple(
     for name in ("_foreach_", "_fused_", "_amp_for")
 )
 """Operations over the tensors of all blocks."""
+_BACKWARD = "backward"
 
 
 class Work(NamedTuple):
@@ -112,8 +112,13 @@ def _labels(operations: Sequence[Operation], of_none: Set[Hashable]) -> list[Lab
     """What each operation is, without how much it does where that may grow; by phases."""
     return [
         [(_sort(one), () if _sort(one) in of_none else one.numbers) for one in phase]
-        for _, phase in groupby(operations, attrgetter("phase"))
+        for _, phase in groupby(operations, _phase)
     ]
+
+
+def _phase(operation: Operation) -> str:
+    """The phase that an operation is part of: a backward pass recomputes block after block."""
+    return _BACKWARD if operation.phase == RECOMPUTATION else operation.phase
 
 
 def _grown(operation: Operation, deeper: Sequence[Operation], more: Sequence[int]) -> Operation:
