@@ -72,7 +72,7 @@ def find_limits(
     largest = outcome.largest_batch_size
     if largest == 0:
         return Limits(outcome, multiple)
-    safe = largest_safe(careful or predict, largest, gpu.total_bytes, multiple)
+    safe = largest_safe(predict, largest, gpu.total_bytes, multiple, careful)
     step_time = cache(step_time) if step_time else None
 
     def choose(speed: Callable[[int], float]) -> Recommendation:
@@ -169,7 +169,11 @@ def predict_largest(
 
 
 def largest_safe(
-    predict: Callable[[int], Trial], largest: int, total_bytes: int, batch_multiple: int
+    predict: Callable[[int], Trial],
+    largest: int,
+    total_bytes: int,
+    batch_multiple: int,
+    careful: Callable[[int], Trial] | None = None,
 ) -> int:
     """The largest batch whose memory fits even at the high end of its prediction; 0 if none does.
 
@@ -178,17 +182,33 @@ def largest_safe(
         largest: The largest that is predicted to fit, a multiple.
         total_bytes: Of the GPU.
         batch_multiple: Only multiples of it count.
+        careful: The same with an interval that is never narrower, where that takes longer: only
+            what is safe without it is looked at again.
     """
 
-    def probe(batch_size: int) -> Trial:
-        trial = predict(batch_size)
+    def surely(probe: Callable[[int], Trial], batch_size: int) -> Trial:
+        trial = probe(batch_size)
         high = trial.device_used_high_bytes
         return replace(trial, fits=trial.fits and high is not None and high <= total_bytes)
 
-    at_limit = probe(largest)
-    if at_limit.fits:
-        return largest
-    guess = int(largest * total_bytes / (at_limit.device_used_high_bytes or total_bytes))
+    at_limit = surely(predict, largest)
+    tried, safe = [at_limit], largest
+    if not at_limit.fits:
+        guess = int(largest * total_bytes / (at_limit.device_used_high_bytes or total_bytes))
+        found = find_largest(
+            partial(surely, predict),
+            batch_multiple=batch_multiple,
+            guess=guess,
+            known=tried,
+            largest=largest,
+        )
+        tried, safe = found.trials, found.largest_batch_size
+    if careful is None or not safe:
+        return safe
     return find_largest(
-        probe, batch_multiple=batch_multiple, guess=guess, known=[at_limit], largest=largest
+        partial(surely, careful),
+        batch_multiple=batch_multiple,
+        guess=safe,
+        known=[trial for trial in tried if not trial.fits],
+        largest=largest,
     ).largest_batch_size

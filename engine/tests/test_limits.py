@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -111,6 +112,21 @@ def test_the_safe_batch_takes_three_predictions_where_memory_is_linear() -> None
     predict = Linear(10_000)
     assert largest_safe(predict, 1000, 10_000, 1) == 909
     assert predict.tried == [1000, 909, 910]
+
+
+def test_only_what_is_safe_at_first_sight_is_looked_at_with_care() -> None:
+    asked: list[int] = []
+
+    def careful(limit: int, batch_size: int) -> Trial:
+        asked.append(batch_size)
+        trial = Linear(10_000)(batch_size)
+        return trial if batch_size <= limit else replace(trial, device_used_high_bytes=10_001)
+
+    assert largest_safe(Linear(10_000), 1000, 10_000, 1, partial(careful, 909)) == 909
+    assert asked == [909]
+    assert largest_safe(Linear(10_000), 1000, 10_000, 1, partial(careful, 905)) == 905
+    assert largest_safe(Linear(10_000), 1000, 10_000, 1, partial(careful, 0)) == 0
+    assert max(asked) == 909
 
 
 def test_no_batch_above_the_largest_is_safe() -> None:
