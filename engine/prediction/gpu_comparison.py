@@ -119,11 +119,14 @@ def gpu_option(
     speed_today: float | None,
     speed: Callable[[Gpu, int], float] | None = None,
     step_time: Callable[[Gpu, int], StepTime] | None = None,
+    fit: Predict | None = None,
 ) -> GpuOption:
     """What is predicted of one GPU; arguments as in :func:`compare_gpus` and :func:`compared`.
 
-    ``speed`` and ``step_time`` are as in :func:`~engine.prediction.limits.find_limits`.
+    ``speed`` and ``step_time`` are as in :func:`~engine.prediction.limits.find_limits`; ``fit``
+    predicts without step times, to search with.
     """
+    fit = fit or predict
     own = request.assumptions.price_per_hour_usd if gpu == here else None
     price = gpu.price_per_hour_usd if own is None else own
     option = GpuOption(
@@ -141,13 +144,13 @@ def gpu_option(
     limits = find_limits(
         there,
         gpu,
-        partial(predict, gpu),
-        careful=partial(predict, gpu, careful=True),
+        partial(fit, gpu),
+        careful=partial(fit, gpu, careful=True),
         speed=None if speed is None else partial(speed, gpu),
         step_time=None if step_time is None else partial(step_time, gpu),
     )
     if limits.choice is None:
-        smallest = predict(gpu, limits.batch_multiple)
+        smallest = fit(gpu, limits.batch_multiple)
         needed = (smallest.device_used_bytes or 0) / GIB
         return replace(option, why_not=f"batch {smallest.batch_size:,} needs {needed:,.1f} GiB")
     return _with_speed(option, there, limits, predict(gpu, limits.choice.batch_size), speed_today)

@@ -53,7 +53,8 @@ def find_limits(
     Args:
         request: The current batch, the batch multiple and the global batch.
         gpu: Where.
-        predict: The trial of a batch size there.
+        predict: The trial of a batch size there; its memory alone is enough where there is
+            ``speed``.
         careful: The same with a careful interval, for the safe batch.
         probe: The same, for trials that are shown to the user.
         known: Trials made before.
@@ -90,8 +91,14 @@ def find_limits(
     choice = choose(cache(speed)) if speed else None
     # A batch below the safe one may not fit, where the allocator packs it badly.
     if choice is None or not (predict(choice.batch_size).fits and predict(choice.fastest).fits):
-        choice = choose(lambda batch_size: predict(batch_size).samples_per_second or 0.0)
+        choice = choose(lambda batch_size: _speed_if_it_fits(predict(batch_size), speed))
     return Limits(outcome, multiple, safe, choice)
+
+
+def _speed_if_it_fits(trial: Trial, speed: Callable[[int], float] | None) -> float:
+    if speed is not None:
+        return speed(trial.batch_size) if trial.fits else 0.0
+    return trial.samples_per_second or 0.0
 
 
 def on_a_slow_host(

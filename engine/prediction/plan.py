@@ -28,7 +28,7 @@ from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
 from .gpu_comparison import Predict, compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
 from .moves import Combination, Reached, moves_for, next_combinations, sharded
-from .probe import predict_speed, predict_step, predict_trial
+from .probe import predict_fit, predict_speed, predict_step, predict_trial
 from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here
 from .step_time import StepTime
@@ -103,9 +103,9 @@ def _plan(
             *gpu_caveats(gpu),
             *correction.caveats(request.known_batch_size),
         ]
-    predict, speed, step_time = _predictor(request, experience, traced)
+    predict, fit, speed, step_time = _predictor(request, experience, traced)
     speed_today = predict(here, request.known_batch_size).samples_per_second if here else None
-    on_each = partial(_options, request, here, predict, speed, step_time, speed_today)
+    on_each = partial(_options, request, here, predict, fit, speed, step_time, speed_today)
     gpus = known_gpus(request.launch_microseconds).values()
     rungs, options, named = _found(climb, gpus, on_each, emit)
     left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None
@@ -226,15 +226,17 @@ def _options(
     request: AnalysisRequest,
     here: Gpu | None,
     predict: Predict,
-    speed: Speed | None,
-    step_time: TimeOfStep | None,
+    fit: Predict,
+    speed: Speed,
+    step_time: TimeOfStep,
     speed_today: float | None,
     gpus: Sequence[Gpu],
 ) -> list[GpuOption]:
     """The workload on some GPUs."""
     on = partial(_on, request)
     return [
-        gpu_option(request, here, gpu, predict, on, speed_today, speed, step_time) for gpu in gpus
+        gpu_option(request, here, gpu, predict, on, speed_today, speed, step_time, fit)
+        for gpu in gpus
     ]
 
 
@@ -244,8 +246,8 @@ def _on(request: AnalysisRequest, gpu: Gpu) -> AnalysisRequest:
 
 def _predictor(
     request: AnalysisRequest, experience: Experience, traced: TraceRequest
-) -> tuple[Predict, Speed | None, TimeOfStep | None]:
-    """What predicts a batch size on a GPU; where it fits, its speed alone, and that in parts."""
+) -> tuple[Predict, Predict, Speed, TimeOfStep]:
+    """What predicts a batch size on a GPU, its memory alone, its speed alone, and that in parts."""
     allocator = AllocatorOptions.parse(request.allocator)
 
     @cache
@@ -265,6 +267,10 @@ def _predictor(
             workload, gpu, step, allocator, careful=careful, correction=correction(gpu.name)
         )
 
+    def fit(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
+        step = traces(behaviour_of(gpu))(batch_size)
+        return predict_fit(request.workload_at(batch_size), gpu, step, allocator, careful=careful)
+
     def speed(gpu: Gpu, batch_size: int) -> float:
         step = traces(behaviour_of(gpu))(batch_size)
         return predict_speed(request.workload_at(batch_size), gpu, step, correction(gpu.name))
@@ -273,4 +279,4 @@ def _predictor(
         step = traces(behaviour_of(gpu))(batch_size)
         return predict_step(request.workload_at(batch_size), gpu, step)
 
-    return predict, speed, step_time
+    return predict, fit, speed, step_time

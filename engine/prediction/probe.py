@@ -51,6 +51,24 @@ def predict_trial(
             otherwise, which takes three times as long.
         correction: What measured steps say of its step times.
     """
+    trial = predict_fit(workload, gpu, trace, allocator, careful=careful)
+    if not trial.fits:  # a step that cannot run takes no time
+        return trial
+    step = predict_step(workload, gpu, trace)
+    samples = samples_of_step(workload, trace)
+    span = time_range(trace.operations, gpu, step)
+    return timed(trial, step, samples, span, correction)
+
+
+def predict_fit(
+    workload: Workload,
+    gpu: Gpu,
+    trace: Trace,
+    allocator: AllocatorOptions = DEFAULT_OPTIONS,
+    *,
+    careful: bool = False,
+) -> Trial:
+    """The same as :func:`predict_trial` without the time of its step."""
     facts = GpuFacts(gpu.display_name, gpu.total_bytes, usable_bytes(workload, gpu))
     costs = fixed_costs(gpu)
     trial = predict_memory(
@@ -68,12 +86,7 @@ def predict_trial(
         trial = widened(trial, ROCM_RANGE)
     if workload.rollout is Rollout.VLLM:
         trial = beside_vllm(trial, workload, gpu, trace)
-    if not trial.fits:  # a step that cannot run takes no time
-        return trial
-    step = predict_step(workload, gpu, trace)
-    samples = samples_of_step(workload, trace)
-    span = time_range(trace.operations, gpu, step)
-    return timed(trial, step, samples, span, correction)
+    return trial
 
 
 def usable_bytes(workload: Workload, gpu: Gpu) -> int:
