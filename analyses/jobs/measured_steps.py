@@ -32,7 +32,10 @@ MOST = 200
 
 
 def measured_steps(gpu: str) -> list[Residual]:
-    """The last steps measured on a catalogue GPU, or on any, each beside its prediction."""
+    """The last steps measured on a catalogue GPU, or on any, each beside its prediction.
+
+    There is none where the step depended on a host of which nothing was known: it tells of that.
+    """
     found = chain(map(_of_trial, _trials(gpu)[:MOST]), map(_of_run, _training_runs(gpu)[:MOST]))
     return [residual for residual in found if residual is not None]
 
@@ -56,8 +59,8 @@ def _trials(gpu: str) -> QuerySet[Trial]:
 
 
 def _measured_trials() -> QuerySet[Trial]:
-    """Those of any GPU whose step time was predicted too."""
-    return Trial.objects.filter(source=FigureSource.MEASURED, operations_seconds__isnull=False)
+    """Those of any GPU."""
+    return Trial.objects.filter(source=FigureSource.MEASURED, step_seconds__isnull=False)
 
 
 def _reported_runs() -> QuerySet[Training]:
@@ -104,7 +107,7 @@ def _residual(
     source: str,
 ) -> Residual | None:
     request, gpu = _request(analysis), catalogue_name(device_name)
-    if request is None or gpu is None or not (measured and predicted):
+    if request is None or gpu is None or not measured:
         return None
     return Residual(
         gpu=gpu,
@@ -112,7 +115,7 @@ def _residual(
         batch_size=batch_size,
         counted=Counted.STEP_SECONDS,
         measured=measured,
-        predicted=predicted,
+        predicted=predicted or None,
         source=source,
         predictor=analysis.environment.get(STEP_PREDICTOR, ""),
     )

@@ -227,7 +227,7 @@ class Trial(models.Model):
         indexes = (
             models.Index(
                 fields=("-id",),
-                condition=models.Q(source=FigureSource.MEASURED, operations_seconds__isnull=False),
+                condition=models.Q(source=FigureSource.MEASURED),
                 name="measured_steps",
             ),
         )

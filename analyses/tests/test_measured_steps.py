@@ -91,6 +91,24 @@ def test_training_runs_count_at_any_batch_size(member: User, batch_size: int) ->
     assert found.ratio == pytest.approx(1.5)
 
 
+def test_steps_that_depend_on_a_host_count_without_a_prediction(member: User) -> None:
+    result = make_result()
+    unknown = [replace(trial, operations_seconds=None) for trial in result.trials]
+    result = replace(result, trials=unknown, curve=[])
+    _reported(make_analysis(member, Status.SUCCEEDED, result, environment=HERE))
+    measured = make_result(source=Source.MEASURED)
+    unknown = [replace(trial, operations_seconds=None) for trial in measured.trials]
+    request, gpu = make_request(gpu="local"), "NVIDIA A10"
+    fields: dict[str, Any] = {"request": request, "measured_gpu": gpu, "environment": HERE}
+    make_analysis(member, Status.SUCCEEDED, replace(measured, trials=unknown), **fields)
+    found = measured_steps("a10")
+    assert {one.source.split()[0] for one in found} == {"analysis", "training"}
+    assert {one.predicted for one in found} == {None}
+    learned = Experience(found).of(Workload("bert"), "a10")
+    assert (learned.own, learned.others) == ([], 0)
+    assert len(learned.of_host) == len(found)
+
+
 @pytest.mark.parametrize("changes", [{"precision": "bf16-mixed"}, {"world_size": 2}])
 def test_training_runs_that_differ_do_not_count(member: User, changes: dict[str, Any]) -> None:
     _reported(make_analysis(member, Status.SUCCEEDED, environment=HERE), **changes)

@@ -102,7 +102,9 @@ def _figure_row(compared: Comparison) -> list[str]:
     ]
 
 
-def _shown(figure: float, counted: Counted) -> str:
+def _shown(figure: float | None, counted: Counted) -> str:
+    if figure is None:
+        return "\N{EN DASH}"
     if counted is Counted.STEP_SECONDS:
         return f"{1e3 * figure:,.1f} ms"
     return f"{figure / GIB:,.3f} GiB"

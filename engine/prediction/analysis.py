@@ -43,6 +43,7 @@ from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .host import offload_caveats
 from .lengths import about_lengths, lengths_of
 from .limits import find_limits
+from .measured_host import on_measured_host
 from .probe import predict_speed, predict_step, predict_trial
 from .refusals import does_not_fit
 from .rollouts import rollout_caveats
@@ -84,7 +85,9 @@ def analyze_predicted(
     gpu = catalogue_gpu(request)
     trace_at = (traced or KeptTraces())(request, behaviour_of(gpu), emit)
     emit(Stage("search"))
-    prediction = Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name))
+    correction = experience.of(request.workload, gpu.name)
+    gpu, correction = on_measured_host(gpu, request, correction, trace_at)
+    prediction = Prediction(request, gpu, trace_at, correction)
 
     def refusal(smallest: Trial) -> DoesNotFit:
         if needs_most(trace_at(smallest.batch_size)):
@@ -336,6 +339,7 @@ def predict_batch(
     correction = experience.of(request.workload, gpu.name)
     with blaming_the_config(request.workload):
         trace_at = (traced or KeptTraces())(request, behaviour, emit)
+        gpu, correction = on_measured_host(gpu, request, correction, trace_at)
         prediction = Prediction(request, gpu, trace_at, correction)
         batch_size = request.current_batch_size or prediction.starting_batch_size()
         trace_at(batch_size).check_runnable()

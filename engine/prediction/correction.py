@@ -41,12 +41,16 @@ class Correction:
         others: How many other workloads were measured there.
         expected: The logarithm of measured over predicted time that those others suggest.
         spread: The standard deviation of that logarithm around ``expected``, before ``own``.
+        of_host: Steps of this very workload there that depend on a host of which nothing was known.
+        launch_seconds: What they say that host takes for a launch, once that was worked out.
     """
 
     own: Sequence[Residual] = ()
     others: int = 0
     expected: float = 0.0
     spread: float = math.hypot(GPU_SPREAD, WORKLOAD_SPREAD)
+    of_host: Sequence[Residual] = ()
+    launch_seconds: float | None = None
 
     def factor(self, batch_size: int) -> float:
         """What a predicted step time has to be multiplied with."""
@@ -63,20 +67,24 @@ class Correction:
 
     def caveats(self, batch_size: int) -> list[str]:
         """How far step times are corrected and by what, in a sentence; empty if they are not."""
-        basis = []
+        basis, host = [], []
+        if self.launch_seconds is not None:
+            host = [
+                f"Its host takes {1e6 * self.launch_seconds:.0f} µs to launch an operation, by "
+                f"what was measured of this workload at batch {_sizes(self.of_host)}."
+            ]
         if self.own:
-            sizes = sorted({residual.batch_size for residual in self.own})
-            named = ", ".join(f"{size:,}" for size in sizes[:5])
-            basis.append(f"this workload at batch {named}{', …' if len(sizes) > 5 else ''}")
+            basis.append(f"this workload at batch {_sizes(self.own)}")
         if self.others:
             basis.append(f"{self.others:,} other workload{'s' * (self.others > 1)}")
         if not basis:
-            return []
+            return host
         change = 100 * (self.factor(batch_size) - 1)
         how = f"{abs(change):.0f}% {'longer' if change > 0 else 'shorter'}"
         return [
+            *host,
             f"Step times are {how} at batch {batch_size:,} than the operations alone give, as "
-            f"measured on this kind of GPU with {' and '.join(basis)}."
+            f"measured on this kind of GPU with {' and '.join(basis)}.",
         ]
 
     @property
@@ -85,6 +93,11 @@ class Correction:
         if not self.own:
             return 0.0
         return self.spread**2 / (self.spread**2 + STEP_SPREAD**2 / len(self.own))
+
+
+def _sizes(residuals: Iterable[Residual]) -> str:
+    sizes = sorted({residual.batch_size for residual in residuals})
+    return ", ".join(f"{size:,}" for size in sizes[:5]) + (", …" if len(sizes) > 5 else "")
 
 
 UNCORRECTED = Correction()
@@ -114,10 +127,16 @@ class Experience:
     def of(self, workload: Workload, gpu: str) -> Correction:
         """What it says of a workload on a catalogue GPU."""
         by_workload: dict[str, list[Residual]] = defaultdict(list)
+        of_hosts: dict[str, list[Residual]] = defaultdict(list)
         for residual in self.residuals:
-            if residual.predictor == step_predictor() and residual.gpu == gpu:
+            if residual.gpu != gpu or residual.counted is not Counted.STEP_SECONDS:
+                continue
+            if residual.predicted is None:
+                of_hosts[_identity(residual.workload)].append(residual)
+            elif residual.predictor == step_predictor():
                 by_workload[_identity(residual.workload)].append(residual)
-        own = by_workload.pop(_identity(workload.to_dict()), [])
+        identity = _identity(workload.to_dict())
+        own = by_workload.pop(identity, [])
         precision, weighted = 1 / GPU_SPREAD**2, 0.0
         for found in by_workload.values():
             weight = 1 / (WORKLOAD_SPREAD**2 + STEP_SPREAD**2 / len(found))
@@ -128,6 +147,7 @@ class Experience:
             others=len(by_workload),
             expected=weighted / precision,
             spread=math.hypot(1 / math.sqrt(precision), WORKLOAD_SPREAD),
+            of_host=of_hosts.get(identity, ()),
         )
 
 
@@ -168,7 +188,7 @@ def _ratio_at(own: Sequence[Residual], batch_size: int) -> float:
     if len({residual.batch_size for residual in own}) < 2:
         return math.exp(fmean(math.log(residual.ratio) for residual in own))
     measured = fit_step_time((r.batch_size, r.measured / _micro_batches(r)) for r in own)
-    predicted = fit_step_time((r.batch_size, r.predicted / _micro_batches(r)) for r in own)
+    predicted = fit_step_time((r.batch_size, r.measured / r.ratio / _micro_batches(r)) for r in own)
     return _on_line(measured, batch_size) / _on_line(predicted, batch_size)
 
 

@@ -15,6 +15,7 @@ from ..tracing.lowering import behaviour_of
 from .analysis import Prediction, price_per_hour
 from .correction import Experience
 from .limits import find_limits
+from .measured_host import on_measured_host
 from .traces import Emit, TraceRequest
 
 _SECONDS_PER_HOUR = 3600
@@ -165,7 +166,9 @@ def _prediction(
     request: AnalysisRequest, gpu: Gpu, emit: Emit, traced: TraceRequest, experience: Experience
 ) -> Prediction:
     trace_at = traced(request, behaviour_of(gpu), emit)
-    return Prediction(request, gpu, trace_at, experience.of(request.workload, gpu.name))
+    correction = experience.of(request.workload, gpu.name)
+    gpu, correction = on_measured_host(gpu, request, correction, trace_at)
+    return Prediction(request, gpu, trace_at, correction)
 
 
 def _refusal(

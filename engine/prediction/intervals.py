@@ -54,6 +54,7 @@ class Residual:
         workload: The fields of the workload that are not at their defaults.
         batch_size: Samples per step.
         counted: In bytes, or seconds.
+        predicted: ``None`` for a step that depends on a host of which nothing was known.
         source: Who measured it, when, and with what.
         forward_only: Whether only the forward pass ran.
         predictor: Of a step time: what predicted it, as
@@ -65,19 +66,21 @@ class Residual:
     batch_size: int
     counted: Counted
     measured: float
-    predicted: float
+    predicted: float | None
     source: str
     forward_only: bool = field(default=False, kw_only=True)
     predictor: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counted", Counted(self.counted))
-        if not (self.measured > 0 and self.predicted > 0):
+        if not (self.measured > 0 and (self.predicted is None or self.predicted > 0)):
             raise ValueError("a residual needs two positive values")
 
     @property
     def ratio(self) -> float:
         """Measured over predicted: above 1 the prediction was too low."""
+        if self.predicted is None:
+            raise ValueError("nothing was predicted")
         return self.measured / self.predicted
 
     @property

@@ -27,6 +27,7 @@ from .caveats import gpu_caveats
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
 from .gpu_comparison import Predict, compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
+from .measured_host import on_measured_host
 from .moves import Combination, Reached, moves_for, next_combinations, sharded
 from .probe import predict_fit, predict_speed, predict_step, predict_trial
 from .room import largest_sibling, longest_sequence, room
@@ -95,6 +96,9 @@ def _plan(
     climb, learned = None, []
     if here is not None:
         gpu = catalogue_gpu(request)
+        trace_at = traced(request, behaviour_of(gpu), lambda _: None)
+        gpu, correction = on_measured_host(gpu, request, correction, trace_at)
+        here = replace(here, launch_seconds=gpu.launch_seconds)
         climb = Climb(request, gpu, traced, correction, used)
         if request.current_batch_size is None:
             climb = climb.starting()
@@ -106,7 +110,8 @@ def _plan(
     predict, fit, speed, step_time = _predictor(request, experience, traced)
     speed_today = predict(here, request.known_batch_size).samples_per_second if here else None
     on_each = partial(_options, request, here, predict, fit, speed, step_time, speed_today)
-    gpus = known_gpus(request.launch_microseconds).values()
+    every = known_gpus(request.launch_microseconds)
+    gpus = (every if here is None else every | {here.name: here}).values()
     rungs, options, named = _found(climb, gpus, on_each, emit)
     left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None
     name = request.workload.preset.display_name

@@ -19,7 +19,7 @@ from .colocation import beside_vllm, vllm_bytes_in_update
 from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval
 from .lengths import samples_per_row
-from .step_time import COLLECTIVE, PASSES, StepTime, host_decides, step_work, time_range
+from .step_time import COLLECTIVE, PASSES, StepTime, StepWork, host_decides, step_work, time_range
 
 COMPUTED_RANGE = RelativeRange(0.85, 1.15)
 """Assumed of memory that is in part arithmetic: little was published to hold it against."""
@@ -162,9 +162,14 @@ def predict_step(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
     """What a step is predicted to take, over its micro-batches, in its parts."""
     if workload.pipeline_parallel > 1:
         return _predict_stage(workload, gpu, trace)
+    return work_of_step(workload, gpu, trace).timed()
+
+
+def work_of_step(workload: Workload, gpu: Gpu, trace: Trace) -> StepWork:
+    """The work of a step, over its micro-batches; not of a pipeline's."""
     accumulated = workload.gradient_accumulation
     link = link_bytes_per_second(gpu, workload.world_size)
-    return step_work(trace.operations, gpu, workload.precision, accumulated, link).timed()
+    return step_work(trace.operations, gpu, workload.precision, accumulated, link)
 
 
 def _predict_stage(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
