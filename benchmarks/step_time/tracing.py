@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.step_time.models import Built, build
-from benchmarks.step_time.work import HIGH, LOW
+from benchmarks.step_time.work import FORWARD, HIGH, LOW
 from engine.prediction.tracer import fake_device
 from engine.tracing.fake_models import on_fake_tensors
 from engine.tracing.lowering import cuda_behaviour
@@ -73,14 +73,18 @@ def operations(job: dict[str, Any], batch_size: int) -> list[Operation]:
         # Their state exists from the second step on.
         stateful = (torch.optim.Adam, torch.optim.Adadelta)
         for _ in range(2 if isinstance(steps.optimizer, stateful) else 1):
-            recorder.record_step(lambda: _step(steps, built, batch, job["precision"]))
+            recorder.record_step(lambda: _step(steps, built, batch, job))
         return recorder.trace.operations
 
 
-def _step(steps: _Steps, built: Built, batch: dict[str, torch.Tensor], precision: str) -> None:
-    autocast = _AUTOCAST.get(precision)
+def _step(steps: _Steps, built: Built, batch: dict[str, torch.Tensor], job: dict[str, Any]) -> None:
+    autocast = _AUTOCAST.get(job["precision"])
     context = torch.autocast("cpu", dtype=autocast) if autocast else nullcontext()
     steps.phase = "forward"
+    if job["optimizer"] == FORWARD:
+        with torch.no_grad(), context:
+            steps.model.eval()(*(tensor for tensor in batch.values() if tensor.dim() == 4))
+        return
     with context:
         loss = built.loss(steps.model, batch)
     steps.phase = "backward"
@@ -118,7 +122,7 @@ def _gradients(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def _optimizer(name: str, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer | None:
     """As published: one kernel for all parameters, or several for each."""
-    if name == "none":
+    if name in ("none", FORWARD):
         return None
     if name == "fused-adam":
         return torch.optim.Adam(parameters, lr=1e-3, fused=True)

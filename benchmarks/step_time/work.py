@@ -28,6 +28,9 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 LOW, HIGH = 2, 3
 """The two batch sizes that are traced; they give all others."""
 
+FORWARD = "forward"
+"""In place of an optimizer: images go forward through a model that is evaluated."""
+
 _MOST_SECONDS = 3 * 3600
 
 
