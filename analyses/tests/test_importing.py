@@ -379,6 +379,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "a version that is no text": (_set("environment.torch", 2.13), "environment.torch"),
     "a figure below zero": (_set("result.trials.0.alloc_retries", -1), "result"),
     "a figure beyond all": (_set("result.trials.0.peak_allocated_bytes", 10**30), "result"),
+    "a figure beyond floats": (_set("result.trials.0.peak_allocated_bytes", 10**400), "result"),
     "an endless figure": (_set("result.speedup", float("inf")), "result"),
     "a NUL": (_set("result.verdict", "fits\0"), "result"),
     "half a letter": (_set("origin.ran", "\ud800"), "origin.ran"),

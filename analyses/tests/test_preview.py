@@ -119,6 +119,20 @@ def test_invalid_input_is_noted_quietly_and_submits_nothing(page: Client) -> Non
     assert not Query.objects.exists()
 
 
+@pytest.mark.parametrize(
+    "typed_in",
+    [
+        {"config": "{\0}"},
+        {"model": "\0"},
+        {"gpu": "\0"},
+        {"ask": "compare", "compared_batches": "\0"},
+    ],
+)
+def test_what_no_field_takes_is_noted_too(page: Client, typed_in: dict[str, str]) -> None:
+    assert "Null characters are not allowed." in typed(page, **typed_in)
+    assert not Query.objects.exists()
+
+
 def test_an_unfinished_choice_of_model_says_what_is_missing(page: Client) -> None:
     assert "<strong>Hugging Face ID:</strong>" in typed(page, model="other", other_model="")
 

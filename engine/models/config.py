@@ -256,6 +256,8 @@ def _cleaned(config: Mapping[str, Any], depth: int) -> dict[str, Any]:
             raise _wrong(f"{name} is not supported: {_REFUSED[name]}")
         if name in _SIZES | _LAYERS:
             _check_size(name, value)
+        if isinstance(value, float) and math.isnan(value):  # no size is: left to transformers
+            continue
         cleaned[name] = _checked(name, value, depth)
     return cleaned
 
@@ -271,8 +273,11 @@ def _checked(name: str, value: Any, depth: int) -> Any:
         return [_checked(name, item, depth + 1) for item in value]
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
+    if isinstance(value, float) and math.isinf(value):
+        # Such as a limit of Mamba's time steps. JSON has none, nor has every database.
+        return math.copysign(_LARGEST_FLOAT, value)
     largest = _LARGEST_NUMBER if isinstance(value, int) and name != "rope_theta" else _LARGEST_FLOAT
-    if not math.isfinite(value) or abs(value) > largest:
+    if not abs(value) <= largest:  # nor is NaN
         raise _wrong(f"{shown(name)} is {shown(value)}, which is out of range")
     return value
 

@@ -82,9 +82,11 @@ WRONG: list[tuple[object, str]] = [
     (BERT | {"hidden_size": True}, "enter a whole number"),
     (BERT | {"hidden_size": 10**12}, "enter a whole number"),
     (BERT | {"hidden_size": [768, None]}, "enter a whole number"),
-    (BERT | {"layer_norm_eps": float("nan")}, "out of range"),
-    (BERT | {"layer_norm_eps": float("inf")}, "out of range"),
+    (BERT | {"hidden_size": float("nan")}, "enter a whole number"),
+    (BERT | {"hidden_size": float("inf")}, "enter a whole number"),
+    (BERT | {"extra": [float("nan")]}, "out of range"),
     (BERT | {"extra": 10**30}, "out of range"),
+    (BERT | {"extra": 10**400}, "out of range"),
     (BERT | {"num_hidden_layers": 1_001}, "1,001 layers are too many"),
     (PRESETS["resnet"].config() | {"depths": [400, 400, 400]}, "1,200 layers are too many"),
     (PRESETS["t5-base"].config() | {"num_decoder_layers": 999}, "layers are too many"),
@@ -109,6 +111,15 @@ def test_code_of_a_repository_is_left_where_transformers_has_its_own() -> None:
         "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
     }
     assert parse_config(published) == parse_config(LLAMA)
+
+
+def test_infinity_and_nan_are_read_where_no_size_is_meant() -> None:
+    """As a published Mamba 2 has them, though JSON does not."""
+    text = """{"model_type": "bert", "time_step_limit": [0.0, Infinity], "initializer_range": NaN,
+        "low": -Infinity}"""
+    config = parse_config(text)
+    assert config == {"model_type": "bert", "time_step_limit": [0.0, 1e12], "low": -1e12}
+    assert parse_config(json.dumps(config, allow_nan=False)) == config
 
 
 def test_a_window_that_is_not_used_may_be_zero() -> None:

@@ -98,7 +98,8 @@ def _earlier(request: MemberRequest) -> dict[str, str]:
 def preview(request: MemberRequest) -> HttpResponse:
     """Show what the settings in the form need, or what is wrong with them."""
     form = AnalysisForm(with_upload(request.POST, request.FILES))
-    form.is_valid()  # its inputs are all text; the engine checks them
+    if not form.is_valid():  # its inputs are all text, such as one with a NUL
+        return _panel(request, Preview(problems=_problems(form)))
     if form.question is Question.COMPARE:
         return render(request, "new/_sweep.html", {"sweep": form.sweep()})
     if form.question not in (Question.BATCH, Question.FIT):
