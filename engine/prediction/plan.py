@@ -96,8 +96,9 @@ def _plan(
     climb, learned = None, []
     if here is not None:
         gpu = catalogue_gpu(request)
-        trace_at = traced(request, behaviour_of(gpu), lambda _: None)
-        gpu, correction = on_measured_host(gpu, request, correction, trace_at)
+        if correction.of_host:
+            trace_at = traced(request, behaviour_of(gpu), lambda _: None)
+            gpu, correction = on_measured_host(gpu, request, correction, trace_at)
         here = replace(here, launch_seconds=gpu.launch_seconds)
         climb = Climb(request, gpu, traced, correction, used)
         if request.current_batch_size is None:

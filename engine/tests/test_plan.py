@@ -66,9 +66,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
     """A plan from made-up predictions, without a ladder."""
 
     def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
-        monkeypatch.setattr(
-            plan_module, "_predictor", lambda *_: (predictor(fixed_gib, each), None, None)
-        )
+        predict = predictor(fixed_gib, each)
+        monkeypatch.setattr(plan_module, "_predictor", lambda *_: (predict, predict, None, None))
         monkeypatch.setattr(plan_module, "Climb", lambda *_: None)
         return plan(request, quiet)
 
