@@ -166,7 +166,8 @@ class _Run:
 
     def _run(self, command: list[str], order: str, share: str, what: str) -> Found | None:
         """The answer of a process; ``None`` if it failed, which is noted as a problem."""
-        over = self._begun + self._seconds
+        reserved = _RESERVED * self._seconds if share == "trial" else 0.0
+        over = self._begun + self._seconds - reserved
         left = min(_SHARES[share] * self._seconds, over - time.monotonic())
         if left <= 0:
             self._note(
