@@ -19,7 +19,13 @@ from engine.request import AnalysisRequest
 from engine.step.building import new_model
 from engine.tests.conftest import small_workload
 from engine.tests.lowered import A10, BRAIN, FULL, H100, HALF, T4, operators, saved
-from engine.tracing.attention import AttentionCall, AttentionKernel, keeping_attention_kernels
+from engine.tracing.attention import (
+    AttentionCall,
+    AttentionKernel,
+    chosen_kernel,
+    keeping_attention_kernels,
+)
+from engine.tracing.attention_build import AttentionBuild
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour, cuda_lowering
 from engine.workload import Workload
 
@@ -95,6 +101,54 @@ def test_the_attention_kernel_is_pytorchs_choice(
     behaviour: CudaBehaviour, call: AttentionCall, kernel: AttentionKernel | None
 ) -> None:
     assert behaviour.attention_kernel(call) is kernel
+
+
+@pytest.mark.parametrize(
+    ("release", "cudnn", "gpu", "call", "kernel"),
+    [
+        # cuDNN is first on an H100 in 2.9, and from 2.11 on, whose cuDNN is new enough again.
+        ((2, 6), 90100, 9.0, call(BRAIN), FLASH),
+        ((2, 8), 91002, 9.0, call(BRAIN), FLASH),
+        ((2, 9), 91002, 9.0, call(BRAIN), CUDNN),
+        ((2, 9), 91002, 10.3, call(BRAIN), FLASH),
+        ((2, 10), 91002, 9.0, call(BRAIN), FLASH),
+        ((2, 10), 91501, 9.0, call(BRAIN), CUDNN),
+        ((2, 11), 91900, 9.0, call(BRAIN), CUDNN),
+        ((2, 11), 91900, 10.3, call(BRAIN), CUDNN),
+        ((2, 11), 91900, 8.6, call(BRAIN), FLASH),
+        ((2, 11), 91900, 12.0, call(BRAIN), FLASH),
+        ((2, 6), 90100, 9.0, call(BRAIN, has_mask=True), EFFICIENT),
+        # Heads wider than 128
+        ((2, 9), 91002, 9.0, call(BRAIN, head_width=256, value_width=256), CUDNN),
+        ((2, 9), 91002, 10.0, call(BRAIN, head_width=256, value_width=256), FLASH),
+        ((2, 12), 92000, 9.0, call(BRAIN, head_width=256, value_width=256), FLASH),
+        ((2, 14), 92400, 9.0, call(BRAIN, head_width=256, value_width=256), CUDNN),
+        ((2, 14), 92400, 9.0, call(BRAIN, head_width=160, value_width=160), FLASH),
+        (
+            (2, 14),
+            92400,
+            9.0,
+            call(BRAIN, head_width=160, value_width=160, has_gradient=False),
+            CUDNN,
+        ),
+        ((2, 10), 91002, 10.0, call(BRAIN, head_width=192, value_width=128), EFFICIENT),
+        ((2, 12), 92000, 10.0, call(BRAIN, head_width=192, value_width=128), CUDNN),
+        ((2, 12), 92000, 9.0, call(BRAIN, head_width=192, value_width=128), EFFICIENT),
+        # Grouped queries where FlashAttention does not run
+        ((2, 13), 92000, 8.6, call(FULL, grouped=True), MATH),
+        ((2, 14), 92400, 8.6, call(FULL, grouped=True), EFFICIENT),
+        ((2, 14), 92400, 7.5, call(HALF, grouped=True), EFFICIENT),
+    ],
+    ids=str,
+)
+def test_the_choice_is_that_of_the_build(
+    release: tuple[int, int],
+    cudnn: int,
+    gpu: float,
+    call: AttentionCall,
+    kernel: AttentionKernel,
+) -> None:
+    assert chosen_kernel(gpu, call, AttentionBuild(release, cudnn)) is kernel
 
 
 def attend(query: torch.Tensor, **options: Any) -> torch.Tensor:

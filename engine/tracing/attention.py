@@ -13,6 +13,8 @@ from enum import StrEnum
 
 import torch
 
+from .attention_build import AttentionBuild
+
 _aten = torch.ops.aten
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
 
@@ -75,17 +77,16 @@ class AttentionCall:
     kernels: tuple[AttentionKernel, ...] = _DEFAULT_PRIORITY
 
 
-def chosen_kernel(compute_capability: float, call: AttentionCall) -> AttentionKernel | None:
+def chosen_kernel(
+    compute_capability: float, call: AttentionCall, build: AttentionBuild
+) -> AttentionKernel | None:
     """The kernel that PyTorch picks: the first enabled one that takes the tensors, if one does.
 
-    Source: ``select_sdp_backend`` in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp,
-    torch 2.12 and 2.13 with cuDNN above 9.15, which puts cuDNN first on compute capability 9
-    and 10 where nobody has set priorities.
+    Source: ``select_sdp_backend`` in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
     """
     kernels = call.kernels
-    if 9.0 <= compute_capability < 11.0 and kernels == tuple(
-        kernel for kernel in _DEFAULT_PRIORITY if kernel in kernels
-    ):
+    by_default = kernels == tuple(kernel for kernel in _DEFAULT_PRIORITY if kernel in kernels)
+    if by_default and build.prefers_cudnn(compute_capability):
         kernels = tuple(sorted(kernels, key=AttentionKernel.CUDNN.__ne__))
     takes = {
         AttentionKernel.MATH: lambda *_: True,
@@ -93,10 +94,12 @@ def chosen_kernel(compute_capability: float, call: AttentionCall) -> AttentionKe
         AttentionKernel.EFFICIENT: _efficient_takes,
         AttentionKernel.CUDNN: _cudnn_takes,
     }
-    return next((kernel for kernel in kernels if takes[kernel](compute_capability, call)), None)
+    return next(
+        (kernel for kernel in kernels if takes[kernel](compute_capability, call, build)), None
+    )
 
 
-def _flash_takes(compute_capability: float, call: AttentionCall) -> bool:
+def _flash_takes(compute_capability: float, call: AttentionCall, _build: AttentionBuild) -> bool:
     """Half precision without a mask, from compute capability 8.0 up, heads up to 256 wide."""
     # Backward has too little shared memory for wide heads on some GPUs.
     small = 8.6 <= compute_capability <= 8.9 or compute_capability >= 12.0
@@ -112,15 +115,15 @@ def _flash_takes(compute_capability: float, call: AttentionCall) -> bool:
     )
 
 
-def _efficient_takes(compute_capability: float, call: AttentionCall) -> bool:
-    """Any mask, and fp32 too, but no grouped queries, and only widths that fill its tiles."""
+def _efficient_takes(compute_capability: float, call: AttentionCall, build: AttentionBuild) -> bool:
+    """Any mask, and fp32 too, grouped queries in newer builds, only widths that fill its tiles."""
     formats = {torch.float32, torch.float16}
     if compute_capability >= 8.0:
         formats.add(torch.bfloat16)
     return (
         call.fusible
         and call.dtype in formats
-        and not call.grouped
+        and (build.efficient_takes_groups or not call.grouped)
         and call.head_width % _tile(compute_capability, call) == 0
         and call.value_width % _tile(compute_capability, call) == 0
     )
@@ -134,7 +137,7 @@ def _tile(compute_capability: float, call: AttentionCall) -> int:
     return 1
 
 
-def _cudnn_takes(compute_capability: float, call: AttentionCall) -> bool:
+def _cudnn_takes(compute_capability: float, call: AttentionCall, build: AttentionBuild) -> bool:
     """Half precision, masks that learn nothing, a dropout that is a multiple of 1/16."""
     return (
         call.fusible
@@ -142,8 +145,9 @@ def _cudnn_takes(compute_capability: float, call: AttentionCall) -> bool:
         and compute_capability >= 8.0
         and not call.learns_mask
         and call.dropout * 16 % 1 == 0
-        and max(call.head_width, call.value_width) <= 128
-        and call.head_width % 8 == call.value_width % 8 == 0
+        and build.cudnn_takes_widths(
+            compute_capability, call.head_width, call.value_width, call.has_gradient
+        )
         and call.key_length > 1
         and (call.length > 1 or call.dropout == 0)
     )

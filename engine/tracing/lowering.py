@@ -25,6 +25,7 @@ from .attention import (
     chosen_kernel,
     keeping_attention_kernels,
 )
+from .attention_build import installed_build
 from .autocast import autocast_operators
 from .column_sums import resident_threads
 from .convolutions import workspaces as convolution_workspaces
@@ -57,7 +58,7 @@ class CudaBehaviour:
 
     def attention_kernel(self, call: AttentionCall) -> AttentionKernel | None:
         """The attention kernel that PyTorch picks; ``None`` if it has none to offer."""
-        return chosen_kernel(self.compute_capability, call)
+        return chosen_kernel(self.compute_capability, call, installed_build())
 
     def copies_for_convolutions(self, item_bytes: int) -> bool:
         """Whether cuDNN copies images to convolve numbers of that size, as it does on an H100.
@@ -174,13 +175,18 @@ def _efficient_attention_backward(
 
     In fp32 it first multiplies the gradient with the output, then takes a workspace of
     ``B·H·ceil(S/64)·ceil(D/64)·(16 + 4·64·64)`` bytes, for tiles of 64 by 64
-    (cuda/mem_eff_attention/kernel_backward.h).
+    (cuda/mem_eff_attention/kernel_backward.h). Of grouped queries, which it takes from torch 2.14
+    on, it makes the gradients of key and value for every head of the query, then adds them up.
     """
     batch, heads, length, width = query.shape
     if query.dtype is torch.float32:
         yield Temporary(4 * batch * heads * length * value.shape[-1])
     tiles = -(-length // 64) * -(-width // 64)
-    yield Temporary(batch * heads * tiles * (16 + 4 * 64 * 64))
+    scratch = batch * heads * tiles * (16 + 4 * 64 * 64)
+    if key.shape[1] != heads:
+        widths = width + value.shape[-1]
+        scratch += batch * heads * key.shape[2] * widths * query.element_size()
+    yield Temporary(scratch)
 
 
 def _flash_attention_backward(query: torch.Tensor, key: torch.Tensor) -> Iterable[Temporary]:
