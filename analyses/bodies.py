@@ -12,11 +12,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from engine.parsing import shown
 
-LONGEST_NAME = 200
-LONGEST_TEXT = 20_000
-LONGEST_LIST = 10_000
+MAX_NAME_LENGTH = 200
+MAX_TEXT_LENGTH = 20_000
+MAX_LIST_LENGTH = 10_000
 DEEPEST = 50
-LARGEST_NUMBER = 2**62
+MAX_NUMBER = 2**62
 """Far above any real value; a database refuses 2**63."""
 
 CLOCK_TOLERANCE = timedelta(days=1)
@@ -79,8 +79,8 @@ def _storable(value: dict[str, Any]) -> dict[str, Any]:
             parts = item
         else:
             _check_storable(item)
-        if len(parts) > LONGEST_LIST:
-            raise ValueError(f"it has a list of more than {LONGEST_LIST:,}")
+        if len(parts) > MAX_LIST_LENGTH:
+            raise ValueError(f"it has a list of more than {MAX_LIST_LENGTH:,}")
         if depth > DEEPEST:
             raise ValueError(f"it is nested more than {DEEPEST} deep")
         left += [(part, depth + 1) for part in parts]
@@ -89,11 +89,11 @@ def _storable(value: dict[str, Any]) -> dict[str, Any]:
 
 def _check_storable(item: object) -> None:
     if isinstance(item, str):
-        if len(item) > LONGEST_TEXT:
-            raise ValueError(f"it has a text of more than {LONGEST_TEXT:,} characters")
+        if len(item) > MAX_TEXT_LENGTH:
+            raise ValueError(f"it has a text of more than {MAX_TEXT_LENGTH:,} characters")
         if storable(item) != item:
             raise ValueError("it has a NUL or half a surrogate pair in a text; remove it")
-    elif isinstance(item, int | float) and not abs(item) < LARGEST_NUMBER:  # nor is NaN
+    elif isinstance(item, int | float) and not abs(item) < MAX_NUMBER:  # nor is NaN
         raise ValueError(f"{shown(item)} is too large a number")
 
 
@@ -103,6 +103,6 @@ Id = Annotated[
     Field(description="Your own, the same in each try: the lab stores it once."),
 ]
 Moment = Annotated[datetime, BeforeValidator(_moment)]
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_printable)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_printable)]
 STORABLE = AfterValidator(_storable)
 JsonObject = Annotated[dict[str, Any], STORABLE]

@@ -15,7 +15,7 @@ from engine.workload import OWN_CONFIG
 
 UNKNOWN = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
-_SMALLEST_SHOWN = 0.005
+_MIN_SHOWN = 0.005
 """What two decimals can show at least; smaller values become "<0.01"."""
 
 SOURCE_MEANINGS = {
@@ -47,7 +47,7 @@ def gib(value: int | None) -> str:
     if value is None:
         return UNKNOWN
     amount = value / GIB
-    return "<0.01" if 0 < amount < _SMALLEST_SHOWN else f"{amount:,.2f}"
+    return "<0.01" if 0 < amount < _MIN_SHOWN else f"{amount:,.2f}"
 
 
 def gib_with_unit(value: int | None) -> str:
@@ -103,7 +103,7 @@ def usd(value: float | None) -> str:
         return UNKNOWN
     if value == 0:
         return "$0"
-    if value < _SMALLEST_SHOWN:
+    if value < _MIN_SHOWN:
         return "<$0.01"
     return f"${significant(value)}" if value >= 100 else f"${value:,.2f}"
 

@@ -35,7 +35,7 @@ NO_WORKER = (
 )
 
 _LOOK_EVERY_SECONDS = 0.03
-_LONGEST_LOOK_SECONDS = 0.5
+_MAX_LOOK_SECONDS = 0.5
 
 
 def submit(
@@ -115,7 +115,7 @@ def wait_for(query: Query, seconds: float) -> None:
     pause = _LOOK_EVERY_SECONDS
     while not query.is_final and monotonic() < until:
         sleep(min(pause, max(0.0, until - monotonic())))
-        pause = min(1.3 * pause, _LONGEST_LOOK_SECONDS)
+        pause = min(1.3 * pause, _MAX_LOOK_SECONDS)
         query.refresh_from_db()
 
 

@@ -13,7 +13,7 @@ from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import TraceAt
 from engine.prediction.traces import SharedTraces
-from engine.request import LARGEST_BATCH_SIZE
+from engine.request import MAX_BATCH_SIZE
 from engine.result import Trial
 from engine.step.building import blaming_the_config
 from engine.tracing.lowering import cuda_behaviour
@@ -61,7 +61,7 @@ def _curve(workload: Workload, gpu: Gpu, trace_at: TraceAt) -> GpuCurve:
         return predict_trial(workload, gpu, trace_at(batch_size))
 
     coarse: list[Trial] = []
-    for batch_size in coarse_sizes(LARGEST_BATCH_SIZE):
+    for batch_size in coarse_sizes(MAX_BATCH_SIZE):
         coarse.append(probe(batch_size))
         if not coarse[-1].fits:
             break

@@ -24,7 +24,7 @@ from engine.measurement.steps import WARM_UP_STEPS
 from engine.models.presets import PRESETS
 from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_live_memory
-from engine.request import LARGEST_BATCH_SIZE
+from engine.request import MAX_BATCH_SIZE
 from engine.result import Source, Trial
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
@@ -233,7 +233,7 @@ def _lightning_module(base: Any, training: LimitedTraining) -> Any:
             self.number = torch.nn.Parameter(torch.zeros(1))
 
         def train_dataloader(self) -> Any:
-            samples = range(LARGEST_BATCH_SIZE)
+            samples = range(MAX_BATCH_SIZE)
             return torch.utils.data.DataLoader(samples, batch_size=self.batch_size)
 
         def training_step(self, batch: Any, batch_index: int) -> Any:
@@ -278,7 +278,7 @@ def accelerate(training: LimitedTraining) -> int:
 def linear(training: LimitedTraining, step: int = LINEAR_STEP, start: int = 0) -> int:
     """Every multiple of ``step`` above ``start``, until one fails."""
     largest = start
-    for batch_size in range(start + step, LARGEST_BATCH_SIZE + 1, step):
+    for batch_size in range(start + step, MAX_BATCH_SIZE + 1, step):
         try:
             training.run(batch_size)
         except OutOfMemory:

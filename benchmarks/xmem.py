@@ -37,7 +37,7 @@ OURS_WHOLE = "MemoryMark, models of CNNs counted"
 OTHERS = {"xMem": "xmem", "DNNMem": "dnnmem", "SchedTune": "schedtune", "LLMem": "llmem"}
 """The other estimators, by the name of their columns."""
 
-LEAST_LINES = 16
+MIN_LINES = 16
 """A run takes four batches of lines of unknown lengths. From so many lines on, one of them is taken
 to be as long as the longest can be; runs with fewer are set aside."""
 _STEPS = 4
@@ -120,7 +120,7 @@ class Run:
     @property
     def length_known(self) -> bool:
         """Whether its inputs are as large as those that are traced."""
-        return self.kind is Kind.NETWORK or self.batch_size * _STEPS >= LEAST_LINES
+        return self.kind is Kind.NETWORK or self.batch_size * _STEPS >= MIN_LINES
 
     @property
     def series(self) -> tuple[str, str, str, int]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from .errors import InvalidInput
 from .fields import Field, Interval, described_fields
-from .parsing import LONGEST_TEXT, unknown_fields
+from .parsing import MAX_TEXT_LENGTH, unknown_fields
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _Kind = TypeVar("_Kind")
 _Model = TypeVar("_Model", bound="BaseModel")
 
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
@@ -107,7 +107,7 @@ def read_body(kind: type[_Model], given: Mapping[str, object]) -> _Model:
 
 def refused(error: ValidationError) -> InvalidInput:
     """Pydantic's errors as messages, keyed by the path of each wrong part."""
-    details = error.errors(include_url=False, include_input=False)[:_MOST_NAMED]
+    details = error.errors(include_url=False, include_input=False)[:_MAX_NAMED]
     return InvalidInput(dict(map(_path_and_message, details)))
 
 
@@ -161,7 +161,7 @@ def _wanted(field: Field, bounds: Interval | None) -> str:
     if field.choices:
         return f"choose one of {', '.join(value for value, _ in field.choices)}"
     if not field.is_number:
-        return f"enter at most {LONGEST_TEXT} characters of text"
+        return f"enter at most {MAX_TEXT_LENGTH} characters of text"
     number = "a whole number" if field.kind is int else "a number"
     if bounds is None:
         return f"enter {number}"
@@ -210,6 +210,6 @@ def _stripped(value: object) -> object:
 
 
 def _printable(value: str) -> str:
-    if not (value.isprintable() and 0 < len(value) <= LONGEST_TEXT):
+    if not (value.isprintable() and 0 < len(value) <= MAX_TEXT_LENGTH):
         raise ValueError("it is empty, too long or not printable")
     return value

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .errors import InvalidInput
-from .models.config import LARGEST_CONFIG_BYTES, parse_config
+from .models.config import MAX_CONFIG_BYTES, parse_config
 from .models.tasks import Kind
 from .workload import Workload
 
@@ -82,7 +82,7 @@ def download_config(hub_id: str) -> Path:
         # Unreachable or offline; the cache may have it. The download itself would retry for half
         # a minute.
         size = None
-    if size is not None and size > LARGEST_CONFIG_BYTES:
+    if size is not None and size > MAX_CONFIG_BYTES:
         raise _unavailable(f"the config.json of {hub_id} is too large; choose another")
     try:
         path = hf_hub_download(hub_id, "config.json", local_files_only=not reached)  # nosec  # JSON, checked
@@ -96,7 +96,7 @@ def download_config(hub_id: str) -> Path:
 def _with_config(workload: Workload, download: Download) -> Workload:
     try:
         path = download(workload.model)
-        if path.stat().st_size > LARGEST_CONFIG_BYTES:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
             raise _unavailable(
                 f"the config.json of {workload.model} is too large; choose another model"
             )

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from .errors import InvalidInput
-from .models.tasks import LARGEST_SEQUENCE_LENGTH
+from .models.tasks import MAX_SEQUENCE_LENGTH
 from .parsing import shown
 
 EXAMPLE = "p50=310,p90=900,p99=2100,max=4096"
@@ -25,7 +25,7 @@ MEGA_BATCH = 50
 """Batches that transformers' ``group_by_length`` sorts at once (``get_length_grouped_indices``)."""
 
 _DRAWS = 2**16
-_LARGEST_GRID = 2**20
+_MAX_GRID = 2**20
 
 _POINT = re.compile(r"(min|max|p([0-9]{1,2}(?:\.[0-9]{1,4})?))=([0-9]{1,7})", re.ASCII)
 _SUMMED = (*range(5, 100, 5), 1, 98, 99, 99.5, 99.9, 99.99)
@@ -60,8 +60,8 @@ class Lengths:
             raise _wrong("the longest is missing: add max")
         rising = sorted(points.items())
         lengths = [length for _, length in rising]
-        if not 1 <= min(lengths) <= max(lengths) <= LARGEST_SEQUENCE_LENGTH:
-            raise _wrong(f"lengths are from 1 to {LARGEST_SEQUENCE_LENGTH:,} tokens")
+        if not 1 <= min(lengths) <= max(lengths) <= MAX_SEQUENCE_LENGTH:
+            raise _wrong(f"lengths are from 1 to {MAX_SEQUENCE_LENGTH:,} tokens")
         if lengths != sorted(lengths):
             raise _wrong("a higher percentile is shorter than a lower one")
         return cls(tuple(rising))
@@ -166,7 +166,7 @@ class Lengths:
         """
         import numpy as np  # a quarter of a second, for programs that only check fields
 
-        step = max(1, math.ceil(self.longest * count / _LARGEST_GRID))
+        step = max(1, math.ceil(self.longest * count / _MAX_GRID))
         shares = (np.arange(_DRAWS) + 0.5) / _DRAWS
         known, lengths = zip(*self.points, strict=True)
         on_grid = np.interp(shares, known, lengths) / step

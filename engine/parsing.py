@@ -11,9 +11,9 @@ from typing import TypeVar
 from .errors import InvalidInput
 
 _Made = TypeVar("_Made")
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 
-LONGEST_TEXT = 500
+MAX_TEXT_LENGTH = 500
 
 
 def collect(make: Callable[[], _Made], wrong: dict[str, str]) -> _Made | None:
@@ -31,11 +31,11 @@ def unknown_fields(given: Iterable[object], known: Iterable[str]) -> dict[str, s
     A 1 MB request with 100,000 unknown fields would else get an answer many times as long.
     """
     names = sorted({str(name) for name in given} - set(known))
-    wrong = {_cut(name): "unknown field" for name in names[:_MOST_NAMED]}
+    wrong = {_cut(name): "unknown field" for name in names[:_MAX_NAMED]}
     if names:
         wrong[_cut(names[0])] += f"; known are {', '.join(sorted(known))}"
-    if len(names) > _MOST_NAMED:
-        wrong[_cut(names[_MOST_NAMED])] = f"unknown field, as {len(names) - _MOST_NAMED:,} more are"
+    if len(names) > _MAX_NAMED:
+        wrong[_cut(names[_MAX_NAMED])] = f"unknown field, as {len(names) - _MAX_NAMED:,} more are"
     return wrong
 
 
@@ -96,8 +96,8 @@ def yes_or_no(name: str, value: object, wrong: dict[str, str]) -> bool:
 
 def plain_text(name: str, value: object, wrong: dict[str, str]) -> None:
     """Check that ``value`` is printable text of bounded length."""
-    if not (isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_TEXT):
-        wrong[name] = f"enter at most {LONGEST_TEXT} characters of text"
+    if not (isinstance(value, str) and value.isprintable() and 0 < len(value) <= MAX_TEXT_LENGTH):
+        wrong[name] = f"enter at most {MAX_TEXT_LENGTH} characters of text"
 
 
 def shown(value: object) -> str:

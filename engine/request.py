@@ -19,11 +19,11 @@ from .models.presets import find_model
 from .models.tasks import Kind
 from .parsing import bytes_of, collect, unknown_fields
 from .texts import Texts, refused
-from .workload import LARGEST_ACCUMULATION, Workload
+from .workload import MAX_ACCUMULATION, Workload
 
 _ONLY_GENERATED = f"it is of generated texts, so set goal to {Goal.GENERATION}"
 
-LARGEST_BATCH_SIZE = 65_536
+MAX_BATCH_SIZE = 65_536
 """Upper bound of all batch sizes, so that no extrapolation runs away."""
 
 
@@ -43,7 +43,7 @@ class Request(ABC):
     ]
     current_batch_size: Annotated[
         int | None,
-        Interval(ge=1, le=LARGEST_BATCH_SIZE),
+        Interval(ge=1, le=MAX_BATCH_SIZE),
         Described(
             "Current batch size",
             "What you use today, per GPU. Speedup is relative to this.",
@@ -113,7 +113,7 @@ class Request(ABC):
     assumptions: Assumptions = field(default_factory=Assumptions)
     global_batch_size: Annotated[
         int | None,
-        Interval(ge=1, le=LARGEST_BATCH_SIZE * LARGEST_ACCUMULATION),
+        Interval(ge=1, le=MAX_BATCH_SIZE * MAX_ACCUMULATION),
         Described(
             "Global batch to keep",
             "Samples per optimizer step over all micro-batches and GPUs. It is kept by "
@@ -163,7 +163,7 @@ class Request(ABC):
             InvalidInput: If there is none yet.
         """
         if self.current_batch_size is None:
-            wanted = f"a batch size is needed here; enter one from 1 to {LARGEST_BATCH_SIZE:,}"
+            wanted = f"a batch size is needed here; enter one from 1 to {MAX_BATCH_SIZE:,}"
             raise InvalidInput({"current_batch_size": wanted})
         return self.current_batch_size
 
@@ -345,7 +345,7 @@ class AnalysisRequest(Request):
         return super().micro_batches_traced(batch_size)
 
     def workload_at(self, batch_size: int) -> Workload:
-        accumulated = min(self.accumulation_at(batch_size), LARGEST_ACCUMULATION)
+        accumulated = min(self.accumulation_at(batch_size), MAX_ACCUMULATION)
         if accumulated == self.workload.gradient_accumulation:
             return self.workload
         return replace(self.workload, gradient_accumulation=accumulated)

@@ -10,7 +10,7 @@ from .choices import CacheFormat, Goal
 from .contradictions.generated import GENERATED
 from .errors import InvalidInput
 from .fields import Described, Group, Interval
-from .models.tasks import LARGEST_SEQUENCE_LENGTH, Task
+from .models.tasks import MAX_SEQUENCE_LENGTH, Task
 from .result import GpuFacts, Source, Trial
 from .workload import Workload
 
@@ -28,7 +28,7 @@ class Texts:
 
     prompt_length: Annotated[
         int,
-        Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
+        Interval(ge=1, le=MAX_SEQUENCE_LENGTH),
         Described(
             "Prompt length",
             "Tokens of each prompt, or of the source that an encoder reads, without those that "
@@ -39,7 +39,7 @@ class Texts:
     ] = 1024
     new_tokens: Annotated[
         int,
-        Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
+        Interval(ge=1, le=MAX_SEQUENCE_LENGTH),
         Described("New tokens", "Generated for each prompt.", Group.TEXTS, unit="tokens"),
     ] = 256
     num_beams: Annotated[

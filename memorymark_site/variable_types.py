@@ -9,7 +9,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import AfterValidator, BeforeValidator, Field
 
-_LONGEST_ISSUER = 200
+_MAX_ISSUER_LENGTH = 200
 """Characters; the column that names the provider of a linked account has no room for more."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -54,10 +54,10 @@ def _web_address(url: str) -> str:
 
 
 def _issuer(url: str) -> str:
-    if not is_safe(url) or len(url) > _LONGEST_ISSUER:
+    if not is_safe(url) or len(url) > _MAX_ISSUER_LENGTH:
         raise ValueError(
             "the provider's address, such as https://login.lab.example/realms/lab, of at most "
-            f"{_LONGEST_ISSUER} characters"
+            f"{_MAX_ISSUER_LENGTH} characters"
         )
     return url
 

@@ -17,7 +17,7 @@ from rest_framework.exceptions import ValidationError
 from analyses.api.serializers import TrialSerializer
 from analyses.models import Analysis, LogLine, Status, Trial
 
-MOST_EVENTS = 500
+MAX_EVENTS = 500
 """Log lines, and trials, in one response; the rest comes with the next."""
 
 AFTER = OpenApiParameter(
@@ -117,10 +117,10 @@ def since(analysis: Analysis, cursor: Cursor) -> dict[str, Any]:
 
     The status was read before the events, so a final one comes after all of them.
     """
-    lines = list(analysis.log_lines.filter(pk__gt=cursor.log)[: MOST_EVENTS + 1])
-    trials = list(analysis.trials.filter(pk__gt=cursor.trial)[: MOST_EVENTS + 1])
-    is_cut = max(len(lines), len(trials)) > MOST_EVENTS
-    lines, trials = lines[:MOST_EVENTS], trials[:MOST_EVENTS]
+    lines = list(analysis.log_lines.filter(pk__gt=cursor.log)[: MAX_EVENTS + 1])
+    trials = list(analysis.trials.filter(pk__gt=cursor.trial)[: MAX_EVENTS + 1])
+    is_cut = max(len(lines), len(trials)) > MAX_EVENTS
+    lines, trials = lines[:MAX_EVENTS], trials[:MAX_EVENTS]
     events = sorted(
         [*map(_log_event, lines), *map(_trial_event, trials)], key=lambda event: event["at"]
     )

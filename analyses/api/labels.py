@@ -21,7 +21,7 @@ from analyses import selectors
 from analyses.api.serializers import AnalysisSerializer
 from analyses.api.views import member_of
 from analyses.models import Note, Tag, Trial
-from analyses.pages.history.labels import MOST_TAGS, TAGGINGS, Labels, note_from, tag_names
+from analyses.pages.history.labels import MAX_TAGS, TAGGINGS, Labels, note_from, tag_names
 
 IF_MATCH = OpenApiParameter(
     "If-Match",
@@ -49,7 +49,7 @@ class LabelsBody(BaseModel):
         Field(
             description="All of its tags: stored in lower case, each once. An empty list removes "
             "them.",
-            json_schema_extra={"maxItems": MOST_TAGS},
+            json_schema_extra={"maxItems": MAX_TAGS},
         ),
     ] = []
     note: Annotated[

@@ -31,14 +31,14 @@ from rest_framework.views import APIView
 
 from analyses.api.problems import KINDS, MEDIA_TYPE, Kind
 from analyses.api.serializers import stored_serializer
-from analyses.api.views import LONGEST_WAIT_SECONDS
+from analyses.api.views import MAX_WAIT_SECONDS
 from analyses.bodies import Stored
 
 View = TypeVar("View", bound=Callable[..., Any])
 
 WAIT = OpenApiParameter(
     "wait",
-    {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT_SECONDS},
+    {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS},
     description="Seconds to wait for it to end. The response comes at once if too many requests "
     "are waiting already.",
 )

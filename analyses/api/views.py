@@ -29,9 +29,9 @@ from engine.errors import InvalidInput
 
 M = TypeVar("M", bound=Model)
 
-LONGEST_WAIT_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 FIRST_PAUSE_SECONDS = 0.03
-LONGEST_PAUSE_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 1.0
 
 seats = BoundedSemaphore(2)
 """How many of a process's four threads may wait for scripts; the others serve pages."""
@@ -124,8 +124,8 @@ def seconds_to_wait(request: Request, default: float = 0.0) -> float:
         seconds = default if text is None else float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
-        raise ValidationError({"wait": [f"enter seconds from 0 to {LONGEST_WAIT_SECONDS:.0f}"]})
+    if not 0 <= seconds <= MAX_WAIT_SECONDS:
+        raise ValidationError({"wait": [f"enter seconds from 0 to {MAX_WAIT_SECONDS:.0f}"]})
     return seconds
 
 
@@ -141,7 +141,7 @@ def wait_until(is_over: Callable[[], bool], seconds: float) -> None:
         until, pause = monotonic() + seconds, FIRST_PAUSE_SECONDS
         while not is_over() and (left := until - monotonic()) > 0:
             sleep(min(pause, left))
-            pause = min(1.3 * pause, LONGEST_PAUSE_SECONDS)
+            pause = min(1.3 * pause, MAX_PAUSE_SECONDS)
     finally:
         seats.release()
 

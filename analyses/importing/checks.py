@@ -7,11 +7,11 @@ from dataclasses import asdict
 
 from engine.choices import Goal
 from engine.gpus import GPUS, LOCAL
-from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest
+from engine.request import MAX_BATCH_SIZE, AnalysisRequest
 from engine.result import GpuFacts, Source, Trial
 from engine.workload import Workload
 
-MOST_TRIALS = 500
+MAX_TRIALS = 500
 
 _SETTLED_LATER = {"config", "gradient_accumulation", "task", "label_count"}
 """The engine fills these in once it has a model's config, or a global batch to keep."""
@@ -58,8 +58,8 @@ def of_the_gpu(request: AnalysisRequest, gpu: GpuFacts) -> str:
 
 def of_a_trial(trial: Trial) -> Iterator[str]:
     """What is inconsistent in a trial."""
-    if not 0 < trial.batch_size <= 2 * LARGEST_BATCH_SIZE:  # the one beyond the limit is a multiple
-        yield f"enter a batch size from 1 to {LARGEST_BATCH_SIZE:,}"
+    if not 0 < trial.batch_size <= 2 * MAX_BATCH_SIZE:  # the one beyond the limit is a multiple
+        yield f"enter a batch size from 1 to {MAX_BATCH_SIZE:,}"
     if trial.source is Source.ASSUMED:
         yield "a trial is measured, predicted or computed"
     if trial.fits and trial.failure:

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from analyses.bodies import LONGEST_NAME, STORABLE, Id, JsonObject, Moment, Name, Stored
+from analyses.bodies import MAX_NAME_LENGTH, STORABLE, Id, JsonObject, Moment, Name, Stored
 from analyses.importing.checks import (
-    MOST_TRIALS,
+    MAX_TRIALS,
     kind_of,
     of_a_trial,
     of_the_goal,
@@ -38,8 +38,8 @@ from engine.result import AnalysisResult, Source, Trial
 from engine.texts import TextResult
 
 SCHEMA_VERSION = 1
-MOST_VERSIONS = 32
-MOST_POINTS = 2_000
+MAX_VERSIONS = 32
+MAX_POINTS = 2_000
 _TOLERANCE = 1e-6
 """JSON keeps floats exactly; only the order of two divisions may differ."""
 
@@ -57,10 +57,10 @@ def _known_version(value: object) -> object:
 
 
 def _few(versions: dict[str, str]) -> dict[str, str]:
-    if len(versions) > MOST_VERSIONS or any(
-        len(text) > LONGEST_NAME for text in [*versions, *versions.values()]
+    if len(versions) > MAX_VERSIONS or any(
+        len(text) > MAX_NAME_LENGTH for text in [*versions, *versions.values()]
     ):
-        raise ValueError(f"send at most {MOST_VERSIONS} names, each with a version, as text")
+        raise ValueError(f"send at most {MAX_VERSIONS} names, each with a version, as text")
     return versions
 
 
@@ -217,8 +217,8 @@ def _sources(result: AnalysisResult) -> Iterator[Source]:
 
 
 def _of_the_trials(result: AnalysisResult) -> str:
-    if not 0 < len(result.trials) <= MOST_TRIALS or len(result.curve) > MOST_POINTS:
-        return f"send 1 to {MOST_TRIALS} trials, and at most {MOST_POINTS:,} points of the curve"
+    if not 0 < len(result.trials) <= MAX_TRIALS or len(result.curve) > MAX_POINTS:
+        return f"send 1 to {MAX_TRIALS} trials, and at most {MAX_POINTS:,} points of the curve"
     sizes = [trial.batch_size for trial in result.trials]
     if len(set(sizes)) < len(sizes):
         return "a batch size appears twice"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyses.importing.checks import (
-    MOST_TRIALS,
+    MAX_TRIALS,
     of_a_trial,
     of_the_goal,
     of_the_gpu,
@@ -76,7 +76,7 @@ def _of_lengths(lengths: list[LengthTrial], longest: int) -> Iterator[str]:
 
 
 def _of_trials(trials: list[Trial]) -> Iterator[str]:
-    if len(trials) > MOST_TRIALS:
-        yield f"send at most {MOST_TRIALS} trials"
+    if len(trials) > MAX_TRIALS:
+        yield f"send at most {MAX_TRIALS} trials"
     for trial in trials:
         yield from of_a_trial(trial)

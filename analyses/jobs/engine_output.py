@@ -21,10 +21,10 @@ from engine.texts import TextResult
 
 logger = logging.getLogger(__name__)
 
-LONGEST_LOG_LINE = 4096
-MOST_LOG_LINES = 5000
-MOST_TRIALS = 5000
-MOST_RUNGS = 100
+MAX_LOG_LINE_LENGTH = 4096
+MAX_LOG_LINES = 5000
+MAX_TRIALS = 5000
+MAX_RUNGS = 100
 
 
 KILLED = "killed"
@@ -124,22 +124,22 @@ class EngineOutput:
 
     def _try(self, trial: Trial) -> None:
         self.trial_count += 1
-        if self.trial_count <= MOST_TRIALS:
+        if self.trial_count <= MAX_TRIALS:
             self.trials.append(trial)
-        elif self.trial_count == MOST_TRIALS + 1:
-            self._say(Log(f"No more than {MOST_TRIALS:,} trials are kept.", "warning"))
+        elif self.trial_count == MAX_TRIALS + 1:
+            self._say(Log(f"No more than {MAX_TRIALS:,} trials are kept.", "warning"))
 
     def _say(self, line: Log) -> None:
         if not line.message.strip():
             return
         self.line_count += 1
-        if self.line_count > MOST_LOG_LINES:
+        if self.line_count > MAX_LOG_LINES:
             return
-        if self.line_count == MOST_LOG_LINES:
-            line = Log(f"The log ends here: {MOST_LOG_LINES:,} lines are kept.", "warning")
+        if self.line_count == MAX_LOG_LINES:
+            line = Log(f"The log ends here: {MAX_LOG_LINES:,} lines are kept.", "warning")
         message = line.message
-        if len(message) > LONGEST_LOG_LINE:
-            message = message[: LONGEST_LOG_LINE - 1] + "…"
+        if len(message) > MAX_LOG_LINE_LENGTH:
+            message = message[: MAX_LOG_LINE_LENGTH - 1] + "…"
         logger.info("the engine: %s", message)
         self.lines.append(Log(message, line.level))
 
@@ -168,11 +168,11 @@ class QueryOutput:
             case Answer() | Failure():
                 self.outcome = event
             case Log():
-                self._message, self._is_new = event.message[:LONGEST_LOG_LINE], True
+                self._message, self._is_new = event.message[:MAX_LOG_LINE_LENGTH], True
             case Stage():
-                self._stage, self._is_new = storable(str(event))[:LONGEST_LOG_LINE], True
+                self._stage, self._is_new = storable(str(event))[:MAX_LOG_LINE_LENGTH], True
             case Rung():
-                self.rungs, self._is_new = [*self.rungs, event][:MOST_RUNGS], True
+                self.rungs, self._is_new = [*self.rungs, event][:MAX_RUNGS], True
 
     def clear(self) -> None:
         """Note that progress and rungs have been stored."""

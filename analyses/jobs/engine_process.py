@@ -23,14 +23,14 @@ from engine.prediction.trace_files import FOLDER_VARIABLE
 
 logger = logging.getLogger(__name__)
 
-LONGEST_LINE_BYTES = 4 * 2**20
+MAX_LINE_BYTES = 4 * 2**20
 """A result with its curve takes some 100 kB; what is longer than this is cut."""
 
 STDERR_LINES_KEPT = 20
 STDERR_LINE_CHARACTERS = 1000
 TERM_GRACE_SECONDS = 1.0
-MOST_ANSWERS = 200
-LARGEST_BYTES = 4 * 2**30
+MAX_ANSWERS = 200
+MAX_BYTES = 4 * 2**30
 """An engine that has traced many models takes about 1 GiB; one beyond this is leaking."""
 
 _READ_BYTES = 2**16
@@ -74,11 +74,11 @@ class LineSplitter:
         lines = []
         for line in complete:
             if not self._overlong:
-                lines.append(_text(line[:LONGEST_LINE_BYTES]))
+                lines.append(_text(line[:MAX_LINE_BYTES]))
             self._overlong = False
-        if len(self._rest) > LONGEST_LINE_BYTES:
+        if len(self._rest) > MAX_LINE_BYTES:
             if not self._overlong:
-                lines.append(_text(self._rest[:LONGEST_LINE_BYTES]))
+                lines.append(_text(self._rest[:MAX_LINE_BYTES]))
             self._rest, self._overlong = b"", True
         return lines
 
@@ -143,7 +143,7 @@ class EngineProcess:
     def is_large(self) -> bool:
         """Whether it holds more memory than an engine should."""
         try:
-            return bool(psutil.Process(self.pid).memory_info().rss > LARGEST_BYTES)
+            return bool(psutil.Process(self.pid).memory_info().rss > MAX_BYTES)
         except psutil.NoSuchProcess:
             return False
 
@@ -266,7 +266,7 @@ class Engines:
     def give_back(self, engine: EngineProcess) -> None:
         """Keep an engine that is done and waits for the next request."""
         engine.answers += 1
-        if engine.software in self._warm or engine.answers >= MOST_ANSWERS or engine.is_large():
+        if engine.software in self._warm or engine.answers >= MAX_ANSWERS or engine.is_large():
             engine.end()
             return
         if engine.software != OWN:

@@ -30,7 +30,7 @@ from analyses.jobs import timeouts
 
 logger = logging.getLogger(__name__)
 
-LONGEST_PAUSE_SECONDS = 30.0
+MAX_PAUSE_SECONDS = 30.0
 
 STOP_SECONDS = 4.0
 """For work in hand to be given back; who started us kills everything after 5 seconds."""
@@ -72,7 +72,7 @@ class Supervisor:
             self._start_again(f"The pool {self.pool} died")
         elif self._hangs(self._process):
             self._start_again(f"Nothing gets through to the pool {self.pool}")
-        elif self._process.heard_at > self._not_before + LONGEST_PAUSE_SECONDS:
+        elif self._process.heard_at > self._not_before + MAX_PAUSE_SECONDS:
             self._failures = 0
 
     def ask_to_end(self) -> None:
@@ -103,7 +103,7 @@ class Supervisor:
         return hangs
 
     def _start_again(self, why: str) -> None:
-        pause = min(2.0**self._failures - 1, LONGEST_PAUSE_SECONDS)
+        pause = min(2.0**self._failures - 1, MAX_PAUSE_SECONDS)
         logger.error("%s; starting again in %.0f s", why, pause)
         self._failures += 1
         self._not_before = monotonic() + pause

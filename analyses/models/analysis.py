@@ -8,8 +8,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from analyses.models.jobs import FINAL_STATUSES, LONGEST_SOFTWARE, Status
-from memorymark_site.operations.log import LONGEST_REQUEST_ID
+from analyses.models.jobs import FINAL_STATUSES, MAX_SOFTWARE_LENGTH, Status
+from memorymark_site.operations.log import MAX_REQUEST_ID_LENGTH
 
 if TYPE_CHECKING:
     from analyses.models.labels import Tag
@@ -99,11 +99,11 @@ class Analysis(models.Model):
     model = models.CharField(max_length=500)
     gpu = models.CharField(max_length=100)
     precision = models.CharField(max_length=20)
-    software = models.CharField(max_length=LONGEST_SOFTWARE, blank=True)
+    software = models.CharField(max_length=MAX_SOFTWARE_LENGTH, blank=True)
     optimizer = models.CharField(max_length=20)
     current_batch_size = models.PositiveIntegerField(null=True, blank=True)
 
-    request_id = models.CharField(max_length=LONGEST_REQUEST_ID, blank=True)
+    request_id = models.CharField(max_length=MAX_REQUEST_ID_LENGTH, blank=True)
     measured_gpu = models.CharField(max_length=200, blank=True)
     request_hash = models.CharField(max_length=64, blank=True)
     workload_key = models.CharField(max_length=64, blank=True)

@@ -36,7 +36,7 @@ class JobKind(models.TextChoices):
     SELF_CHECK = "self-check", "Self-check"
 
 
-LONGEST_SOFTWARE = 500
+MAX_SOFTWARE_LENGTH = 500
 """In characters: more than a version of each package takes."""
 
 
@@ -60,7 +60,7 @@ class Job(models.Model):
     state = models.CharField(max_length=20, choices=Status, default=Status.QUEUED)
     not_before = models.DateTimeField(db_default=Now())
     key = models.CharField(max_length=16, blank=True)
-    software = models.CharField(max_length=LONGEST_SOFTWARE, blank=True)
+    software = models.CharField(max_length=MAX_SOFTWARE_LENGTH, blank=True)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         on_delete=models.PROTECT,

@@ -45,11 +45,11 @@ class SavedView(models.Model):
     ``query`` is what :func:`analyses.pages.history.address.query_of` gives.
     """
 
-    LONGEST_NAME = 60
+    MAX_NAME_LENGTH = 60
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views"
     )
-    name = models.CharField(max_length=LONGEST_NAME)
+    name = models.CharField(max_length=MAX_NAME_LENGTH)
     query = models.TextField(blank=True)
     is_shared = models.BooleanField(default=False)
 

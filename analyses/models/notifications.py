@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from analyses.models.analysis import Analysis
 
-LONGEST_URL = 2000
+MAX_URL_LENGTH = 2000
 
 
 class Channel(models.TextChoices):
@@ -30,7 +30,7 @@ class NotificationChoices(models.Model):
     )
     by_email = models.BooleanField(default=False)
     by_webhook = models.BooleanField(default=False)
-    webhook_url = models.CharField(max_length=LONGEST_URL, blank=True)
+    webhook_url = models.CharField(max_length=MAX_URL_LENGTH, blank=True)
     webhook_secret = models.CharField(max_length=100)
     only_after_seconds = models.PositiveIntegerField(default=60)
 

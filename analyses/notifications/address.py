@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from urllib.parse import urlsplit
 
-from analyses.models.notifications import LONGEST_URL
+from analyses.models.notifications import MAX_URL_LENGTH
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -62,8 +62,8 @@ def parse(url: str) -> Address:
     Raises:
         WrongAddress: No webhook may have it, whatever its host resolves to.
     """
-    if len(url) > LONGEST_URL:
-        raise WrongAddress(f"the URL is longer than {LONGEST_URL:,} characters")
+    if len(url) > MAX_URL_LENGTH:
+        raise WrongAddress(f"the URL is longer than {MAX_URL_LENGTH:,} characters")
     if not url.isascii() or not url.isprintable() or " " in url:
         raise WrongAddress(
             "write the URL without spaces and in plain ASCII: xn--… for a host, %XX elsewhere"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LIMIT_SECONDS = 5.0
 """For the whole call: resolving, connecting, TLS, sending and reading."""
 
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 """Of a response's body. The library limits the head to 100 lines of 64 KiB."""
 
 _SHOWN_CHARACTERS = 200
@@ -179,7 +179,7 @@ def _accepted(answer: HTTPResponse) -> int:
         raise NotDelivered(f"{status}: redirects are not followed. Use the address it leads to")
     text = b""
     with suppress(OSError, HTTPException):  # shown as far as it arrived in time
-        while len(text) < MOST_BYTES and (part := answer.read1(MOST_BYTES - len(text))):
+        while len(text) < MAX_BYTES and (part := answer.read1(MAX_BYTES - len(text))):
             text += part
     words = " ".join(text.decode(errors="replace").replace("\0", "").split())[:_SHOWN_CHARACTERS]
     raise NotDelivered(f"{status}: {words}" if words else status)

@@ -9,13 +9,13 @@ from time import monotonic, sleep
 HELD_SECONDS = 2.0
 """For so long a request is held; then the page asks again."""
 
-MOST_HELD = 2
+MAX_HELD = 2
 """In one process of the web server; its other threads stay free (``gunicorn_conf.threads``)."""
 
 _FIRST_PAUSE_SECONDS = 0.03
-_LONGEST_PAUSE_SECONDS = 0.25
+_MAX_PAUSE_SECONDS = 0.25
 
-_held = BoundedSemaphore(MOST_HELD)
+_held = BoundedSemaphore(MAX_HELD)
 
 
 def hear(has_changed: Callable[[], bool]) -> bool:
@@ -37,7 +37,7 @@ def hear(has_changed: Callable[[], bool]) -> bool:
             sleep(pause)
             if has_changed():
                 return True
-            pause = min(1.2 * pause, _LONGEST_PAUSE_SECONDS)
+            pause = min(1.2 * pause, _MAX_PAUSE_SECONDS)
         return False
     finally:
         _held.release()

@@ -20,7 +20,7 @@ from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import Task, spoken
 
 PREDICTED, REFUSED = "predicted", "refused"
-_LONGEST_SEARCH = 200
+_MAX_SEARCH_LENGTH = 200
 _LINES = str.maketrans("_", "-")
 
 
@@ -30,7 +30,7 @@ class ModelTypeForm(forms.Form):
     q = forms.CharField(
         label="Search",
         required=False,
-        max_length=_LONGEST_SEARCH,
+        max_length=_MAX_SEARCH_LENGTH,
         widget=forms.TextInput(
             attrs={
                 "type": "search",

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from analyses.jobs.kinds import NOTIFICATION_PAUSES
 from analyses.models import Mention, Notification, NotificationChoices
-from analyses.models.notifications import LONGEST_URL
+from analyses.models.notifications import MAX_URL_LENGTH
 from analyses.notifications import channels, message
 from analyses.notifications.address import WrongAddress, parse, resolve
 from analyses.notifications.channels import HOW_TO_SEND_EMAIL, NO_ADDRESS
@@ -78,7 +78,7 @@ def send_test(request: MemberRequest) -> HttpResponse:
     return redirect("analyses:notifications")
 
 
-LONGEST_SECONDS = 7 * 24 * 3600
+MAX_SECONDS = 7 * 24 * 3600
 
 
 class ChoicesForm(forms.ModelForm[NotificationChoices]):
@@ -88,14 +88,14 @@ class ChoicesForm(forms.ModelForm[NotificationChoices]):
     by_webhook = forms.BooleanField(required=False, label="Call a webhook")
     webhook_url = forms.CharField(
         required=False,
-        max_length=LONGEST_URL,
+        max_length=MAX_URL_LENGTH,
         label="Webhook URL",
         help_text="An https:// or http:// URL with a public address.",
         widget=forms.URLInput(attrs={"placeholder": "https://", "inputmode": "url"}),
     )
     only_after_seconds = forms.IntegerField(
         min_value=0,
-        max_value=LONGEST_SECONDS,
+        max_value=MAX_SECONDS,
         label="Only when it took longer than (seconds)",
         help_text="From queued to finished.",
         widget=forms.NumberInput(attrs={"inputmode": "numeric"}),

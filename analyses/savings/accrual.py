@@ -34,7 +34,7 @@ from analyses.models import CountedSavings, RunSavings
 from analyses.savings.period import Period
 
 DAYS_PER_YEAR = 365
-_MOST_POINTS = 120
+_MAX_POINTS = 120
 _RECENT_DAYS = 90
 """The recorded runs of so many days are projected to go on."""
 
@@ -168,7 +168,7 @@ class Ledger:
         """
         first = self.started(period)
         before = first - timedelta(days=1)
-        step = -(-((period.last - before).days) // _MOST_POINTS)
+        step = -(-((period.last - before).days) // _MAX_POINTS)
         days = range(period.last.toordinal(), before.toordinal(), -step)
         so_far = self.by(before)
         saved = [(day, self.by(day) - so_far) for day in map(date.fromordinal, reversed(days))]

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Version = tuple[int, int]
 """Another one after each change of counted savings."""
 
-_MOST_KEPT = 64
+_MAX_KEPT = 64
 _CHANGES = 1000
 """So many changes are stored at least, and at most twice as many."""
 
@@ -57,6 +57,6 @@ def kept(key: Hashable, add_up: Callable[[], T]) -> T:
     found = add_up()
     with _lock:
         _totals[key] = found
-        while len(_totals) > _MOST_KEPT:
+        while len(_totals) > _MAX_KEPT:
             _totals.popitem(last=False)
     return found

@@ -75,7 +75,7 @@ def test_a_request_can_wait_for_new_events(
 def test_many_events_are_split_and_none_is_lost(
     api: APIClient, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MOST_EVENTS", 3)
+    monkeypatch.setattr(events, "MAX_EVENTS", 3)
     analysis = make_analysis(member, Status.RUNNING)
     add_log(analysis, *(f"line {number}" for number in range(7)))
     _end(analysis)

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from analyses.models import Analysis, Status
 from analyses.pages.compare.columns import MOST, Choice
-from analyses.pages.new.sweep import MOST_COMPARED
+from analyses.pages.new.sweep import MAX_COMPARED
 from analyses.tests.compared import html_of, ids, make
 from analyses.tests.factories import make_analysis, make_request
 
@@ -118,7 +118,7 @@ def test_only_so_many_are_shown_and_the_others_are_named(page: Client, member: U
 
 
 def test_all_that_the_form_submits_together_are_shown() -> None:
-    assert MOST >= MOST_COMPARED
+    assert MOST >= MAX_COMPARED
 
 
 # With fewer than two

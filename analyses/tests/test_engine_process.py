@@ -12,7 +12,7 @@ import pytest
 
 from analyses.jobs import engine_process
 from analyses.jobs.engine_process import (
-    LONGEST_LINE_BYTES,
+    MAX_LINE_BYTES,
     EngineProcess,
     Engines,
     LineSplitter,
@@ -78,7 +78,7 @@ def test_an_engine_is_reused_for_the_next_request(engines: Engines, fake_engine:
 def test_an_engine_is_replaced_after_many_requests(
     engines: Engines, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_process, "MOST_ANSWERS", 2)
+    monkeypatch.setattr(engine_process, "MAX_ANSWERS", 2)
     fake_engine("success")
     first = engines.take()
     engines.give_back(first)
@@ -93,7 +93,7 @@ def test_an_engine_is_replaced_after_many_requests(
 def test_an_engine_that_has_grown_large_is_replaced(
     engines: Engines, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_process, "LARGEST_BYTES", 1)
+    monkeypatch.setattr(engine_process, "MAX_BYTES", 1)
     fake_engine("success")
     first = engines.take()
     assert first.is_large()
@@ -190,10 +190,10 @@ def test_an_overlong_line_is_cut_off_and_the_next_is_complete() -> None:
     splitter = LineSplitter()
     lines = []
     for _ in range(3):
-        lines += splitter.feed(b"x" * LONGEST_LINE_BYTES)
+        lines += splitter.feed(b"x" * MAX_LINE_BYTES)
     lines += splitter.feed(b"tail\nnext\n")
 
-    assert [len(line) for line in lines] == [LONGEST_LINE_BYTES, 4]
+    assert [len(line) for line in lines] == [MAX_LINE_BYTES, 4]
     assert lines[-1] == "next"
 
 

@@ -21,7 +21,7 @@ from analyses.pages.new.widgets import gpu_choices
 from analyses.tests.factories import make_analysis, make_request
 from engine.choices import Optimizer
 from engine.gpus import GIB, GPUS
-from engine.models.config import LARGEST_CONFIG_BYTES
+from engine.models.config import MAX_CONFIG_BYTES
 from engine.models.presets import PRESETS
 from engine.request import FIELDS, AnalysisRequest
 
@@ -365,10 +365,10 @@ def test_the_text_of_an_invalid_upload_comes_back_for_correction(page: Client) -
 
 
 def test_a_huge_upload_is_discarded(page: Client) -> None:
-    response = upload(page, b"x" * (4 * LARGEST_CONFIG_BYTES))
+    response = upload(page, b"x" * (4 * MAX_CONFIG_BYTES))
     form = response.context["form"]  # type: ignore[attr-defined]  # Django's test client adds it
     assert form.errors["config"] == ["It is larger than 1 MiB."]
-    assert len(form.data["config"]) == LARGEST_CONFIG_BYTES + 1
+    assert len(form.data["config"]) == MAX_CONFIG_BYTES + 1
 
 
 def test_a_duplicate_keeps_its_custom_config(page: Client, member: User) -> None:

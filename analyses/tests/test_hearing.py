@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from analyses.pages import hearing
-from analyses.pages.hearing import MOST_HELD, hear
+from analyses.pages.hearing import MAX_HELD, hear
 
 
 @pytest.fixture(autouse=True)
@@ -28,14 +28,14 @@ def test_without_a_change_the_request_ends() -> None:
 
 
 def test_a_request_beyond_the_most_is_not_held() -> None:
-    taken = [hearing._held.acquire(blocking=False) for _ in range(MOST_HELD)]
+    taken = [hearing._held.acquire(blocking=False) for _ in range(MAX_HELD)]
     try:
         assert all(taken)
         asked = count()
         assert not hear(lambda: next(asked) > 0)
         assert next(asked) == 1
     finally:
-        hearing._held.release(MOST_HELD)
+        hearing._held.release(MAX_HELD)
 
 
 def test_an_error_does_not_keep_a_place() -> None:
@@ -44,7 +44,7 @@ def test_an_error_does_not_keep_a_place() -> None:
             raise LookupError
         return False
 
-    for _ in range(MOST_HELD + 1):
+    for _ in range(MAX_HELD + 1):
         asked = count()
         with pytest.raises(LookupError):
             hear(fail)

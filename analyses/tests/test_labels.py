@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from analyses.models import Analysis, Note, Tag
 from analyses.pages.history.labels import (
-    MOST_TAGS,
+    MAX_TAGS,
     BadLabel,
     LabelsChanged,
     add_tags,
@@ -92,7 +92,7 @@ def test_tags_are_lowercase_trimmed_and_unique() -> None:
 def test_too_long_and_too_many_tags_are_refused(text: str) -> None:
     with pytest.raises(BadLabel, match=r"at most|limit is 20"):
         tags_from(text)
-    assert MOST_TAGS == 20
+    assert MAX_TAGS == 20
 
 
 @pytest.mark.parametrize("name", ["one, two", "a\0b", "\ud800"])

@@ -108,7 +108,7 @@ QUERIES = {
 def test_each_address_takes_its_number_of_database_queries(
     page: Client, member: User, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "_MOST_KEPT", 0)  # what one page added up would save another queries
+    monkeypatch.setattr(kept, "_MAX_KEPT", 0)  # what one page added up would save another queries
     values = _fill(member, count)
     found = {address: _queries(page, address.format(**values)) for address in QUERIES}
     assert found == QUERIES

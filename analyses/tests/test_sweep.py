@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from analyses.models import Analysis
-from analyses.pages.new.sweep import MOST_COMPARED, Sweep, batches_in
+from analyses.pages.new.sweep import MAX_COMPARED, Sweep, batches_in
 from analyses.pages.new.values import default_values
 from engine.gpus import GPUS
 from engine.models.presets import PRESETS
@@ -78,7 +78,7 @@ def test_without_a_batch_yet_only_batches_to_compare_count(
         (
             list(PRESETS)[:5],
             list(GPUS)[:5],
-            f"5 models × 5 GPUs make 25 analyses; choose at most {MOST_COMPARED}.",
+            f"5 models × 5 GPUs make 25 analyses; choose at most {MAX_COMPARED}.",
         ),
     ],
 )

@@ -146,7 +146,7 @@ def test_output_that_is_not_an_event_goes_to_the_log(member: User, fake_engine: 
 def test_a_flood_of_output_is_cut_off(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_output, "MOST_LOG_LINES", 1000)
+    monkeypatch.setattr(engine_output, "MAX_LOG_LINES", 1000)
     fake_engine("flood")
     analysis = _run(member)
 
@@ -167,7 +167,7 @@ def test_a_gigabyte_of_output_neither_fills_memory_nor_loses_the_result(
 
     assert analysis.status == Status.SUCCEEDED
     assert psutil.Process().memory_info().rss - before < 100 * 2**20
-    assert analysis.log_lines.count() == engine_output.MOST_LOG_LINES
+    assert analysis.log_lines.count() == engine_output.MAX_LOG_LINES
     assert analysis.trials.count() == 1
 
 
@@ -176,7 +176,7 @@ def test_an_endless_line_is_cut_off(member: User, fake_engine: Behave) -> None:
     analysis = _run(member)
 
     assert analysis.status == Status.SUCCEEDED
-    assert [len(message) for message in _messages(analysis)] == [engine_output.LONGEST_LOG_LINE]
+    assert [len(message) for message in _messages(analysis)] == [engine_output.MAX_LOG_LINE_LENGTH]
 
 
 def test_the_deadline_ends_the_engine_and_its_children(

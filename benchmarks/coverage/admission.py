@@ -48,7 +48,7 @@ SIZES = {
     "frame_count": 8,
     "audio_seconds": 2,
 }
-LARGEST_PARAMETER_COUNT = 100_000_000
+MAX_PARAMETER_COUNT = 100_000_000
 
 _FALLING_BACK = re.compile(r"falling back to its reference .* because `([\w-]+)` is not installed")
 _FAKE = "torch._subclasses.fake_tensor"
@@ -266,7 +266,7 @@ def _workload(architecture: Architecture, config: dict[str, Any]) -> Workload:
     except Exception as error:
         raise Refused(f"transformers builds no small model of it: {_short(error)}") from error
     count = sum(parameter.numel() for parameter in model.parameters())
-    if count > LARGEST_PARAMETER_COUNT:
+    if count > MAX_PARAMETER_COUNT:
         raise Refused(f"its small config still has {count:,} parameters")
     return workload
 

@@ -12,7 +12,7 @@ VOCABULARY = 500
 POSITIONS = 160
 _STAGES = ("depths", "num_block_repeats")
 _READ = ("projection_dim", "out_hidden_size")
-_MOST_LAYERS = 8
+_MAX_LAYERS = 8
 _CODES = 64
 _LAYERS, _HEADS, _KEY_HEADS, _HEAD, _PATCHES = 2, 4, 2, 16, 8
 
@@ -286,4 +286,4 @@ def _layers_that_show_every_kind(config: Any) -> int:
             return int(max(value)) + 1
         if isinstance(value, list) and len(value) == count and value and isinstance(value[0], str):
             needed = max(needed, max(value.index(kind) for kind in set(value)) + 1)
-    return min(needed, _MOST_LAYERS)
+    return min(needed, _MAX_LAYERS)

@@ -28,7 +28,7 @@ from benchmarks.gpu.workloads import BY_NAME, Half
 from engine.gpus import GPUS, catalogue_name
 from engine.prediction.intervals import (
     ASSUMED_MEMORY,
-    LEAST_MEMORY_SHARE,
+    MIN_MEMORY_SHARE,
     Counted,
     RelativeRange,
     Residual,
@@ -39,14 +39,14 @@ from engine.prediction.intervals import (
 from engine.prediction.speed_model import speed_model
 from engine.prediction.step_time import UNSCALED, Family, Scales, StepWork
 
-LEAST_TIME_SHARE = 0.10
+MIN_TIME_SHARE = 0.10
 """The least width of a range of step times to each side: clocks, temperature and drivers alone
 differ by this much."""
 _FARTHEST = 100.0
 """No factor is larger, or smaller than its inverse: far beyond any observed value."""
 _FIRST_STEP, _LAST_STEP = 0.5, 1e-4
 """Steps of the search, as natural logarithms: from 65% to a hundredth of a percent."""
-_MOST_ROUNDS = 4000
+_MAX_ROUNDS = 4000
 
 _Of = TypeVar("_Of")
 
@@ -102,7 +102,7 @@ def _descend(
     cost: Callable[[tuple[float, ...]], float], start: tuple[float, ...]
 ) -> tuple[float, ...]:
     best, least, step = start, cost(start), _FIRST_STEP
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         if step < _LAST_STEP:
             break
         before = best
@@ -311,10 +311,10 @@ def _ranges(
     )
     rows = []
     for when, more in (("before", []), ("after", memory)):
-        found = range_of([*gpu_memory, *more], LEAST_MEMORY_SHARE, ASSUMED_MEMORY)
+        found = range_of([*gpu_memory, *more], MIN_MEMORY_SHARE, ASSUMED_MEMORY)
         rows.append(["memory", when, str(found), *_memory_within(results, found)])
     for when, timed, scales in (("before", [], UNSCALED), ("after", times, fitted)):
-        found = range_of([*known_times, *timed], LEAST_TIME_SHARE, published)
+        found = range_of([*known_times, *timed], MIN_TIME_SHARE, published)
         cells = [
             _out_of(count_within((s.error(scales) for s in steps if within(g, s.workload)), found))
             for g in (Half.CALIBRATION, Half.HELD_OUT)

@@ -161,7 +161,7 @@ class Budget:
         return self._seconds - self.spent
 
 
-LEAST_SECONDS = 5.0
+MIN_SECONDS = 5.0
 """With less time left, no item is started."""
 TRIAL_SECONDS = 90.0
 """A trial that takes longer is considered hung."""
@@ -213,14 +213,14 @@ class Run:
             if why := self._hopeless(item):
                 self.results.failures[str(item)] = why
                 continue
-            if self.budget.left < LEAST_SECONDS:
+            if self.budget.left < MIN_SECONDS:
                 self.results.left_out.append(str(item))
                 continue
             self.log(f"{item} ({self.budget.left:.0f} s left)")
             try:
                 self._do(item)
             except OutOfTime as error:
-                if self.budget.left < LEAST_SECONDS:
+                if self.budget.left < MIN_SECONDS:
                     self.results.left_out.append(str(item))
                 else:
                     self._failed(item, error)

@@ -22,8 +22,8 @@ from engine.prediction.speed_model import GENERATIONS, Generation, SpeedModel
 
 _NOISE = 0.08
 """The residual, as a natural logarithm, from which on rows count less than by their square."""
-_LEAST_LOSS_CHANGE = 1e-7
-_MOST_ITERATIONS = 300
+_MIN_LOSS_CHANGE = 1e-7
+_MAX_ITERATIONS = 300
 
 _LAUNCHES = {
     Launch.MODULE: 2.0,
@@ -290,8 +290,8 @@ def fit(table: Table, used: torch.Tensor, weights: torch.Tensor) -> Fitted:
     measured = column([math.log(row.seconds) for row in table.rows])
     search = torch.optim.LBFGS(
         [point],
-        max_iter=_MOST_ITERATIONS,
-        tolerance_change=_LEAST_LOSS_CHANGE,
+        max_iter=_MAX_ITERATIONS,
+        tolerance_change=_MIN_LOSS_CHANGE,
         line_search_fn="strong_wolfe",
     )
 

@@ -26,7 +26,7 @@ from engine.tracing.trace import Operation
 
 KERNELS = DATA / "h100_kernels.json.gz"
 STEPS, OF_RUN = OWN
-_LEAST_SHARE = 0.003
+_MIN_SHARE = 0.003
 """Kinds that take less of a step's time on the GPU decide nothing."""
 _OPERATOR, _FROM_HOST = "aten::", "HtoD"
 _CONVOLUTION = "convolution"
@@ -86,7 +86,7 @@ def _kernels() -> Iterator[Row]:
         model, _, settings = settings.partition(" ")
         fields = {"model": model} | read_settings(settings)
         found = seconds_by_kind(step["rows"])
-        least = _LEAST_SHARE * math.fsum(found.values())
+        least = _MIN_SHARE * math.fsum(found.values())
         for kind, seconds in found.items():
             if seconds > least:
                 yield _row(STEPS, fields, int(batch), seconds, kind.name)

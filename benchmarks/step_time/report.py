@@ -18,7 +18,7 @@ from benchmarks.step_time.rows import OWN
 from benchmarks.step_time.writing import Ranges
 from engine.answer.economics import (
     FILLED_NOISE,
-    LEAST_GAIN,
+    MIN_GAIN,
     Verdict,
     speedup,
     unfilled_noise,
@@ -37,7 +37,7 @@ ON_SEVERAL_GPUS = {"llm-foundry"}
 """Sources that ran on several GPUs. What these send each other is not predicted for one, so they
 are no check of the constants, but show what is missing."""
 
-LEAST_ROWS = 20
+MIN_ROWS = 20
 """With fewer residuals in a family, those of all families decide."""
 
 
@@ -289,7 +289,7 @@ def _sweep(small: Predicted, large: Predicted, *, widest: bool) -> Sweep:
     noise = FILLED_NOISE if filled else unfilled_noise(predicted)
     gained = speedup(1.0, predicted, within(noise))
     wrong = (gained.verdict is Verdict.GAIN and measured <= 1) or (
-        gained.verdict is Verdict.NO_GAIN and measured > LEAST_GAIN
+        gained.verdict is Verdict.NO_GAIN and measured > MIN_GAIN
     )
     return Sweep(
         small.trace, small.gpu, small.batch, large.batch, widest, measured, predicted,
@@ -356,7 +356,7 @@ def _enough(rows: Sequence[Predicted], family: Family, waits: bool) -> Sequence[
     """The rows of a family and a limit; all with that limit if they are too few."""
     limited = [row for row in rows if row.launch_limited == waits]
     found = _of(limited, family)
-    return found if len(found) >= LEAST_ROWS else limited
+    return found if len(found) >= MIN_ROWS else limited
 
 
 def _middle(ratios: Sequence[float]) -> tuple[float, float]:

@@ -30,7 +30,7 @@ from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Operation
 
-MOST_SECONDS = 300
+MAX_SECONDS = 300
 """For one job; the largest models take some 40 s on one core."""
 
 _AMPERE = 8.6
@@ -180,7 +180,7 @@ def main() -> None:
         job = json.loads(line)
         child = os.fork()
         if child == 0:
-            signal.alarm(MOST_SECONDS)
+            signal.alarm(MAX_SECONDS)
             try:
                 _write(job)
             except BaseException as error:  # the row is reported as not traced

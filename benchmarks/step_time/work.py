@@ -31,7 +31,7 @@ LOW, HIGH = 2, 3
 FORWARD = "forward"
 """In place of an optimizer: images go forward through a model that is evaluated."""
 
-_MOST_SECONDS = 3 * 3600
+_MAX_SECONDS = 3 * 3600
 
 
 def trace_missing(rows: Iterable[Row]) -> None:
@@ -57,7 +57,7 @@ def trace_missing(rows: Iterable[Row]) -> None:
         input="".join(json.dumps(job) + "\n" for job in jobs.values()),
         text=True,
         cwd=ROOT,
-        timeout=_MOST_SECONDS,
+        timeout=_MAX_SECONDS,
         check=True,
     )
 

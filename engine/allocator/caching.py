@@ -38,7 +38,7 @@ DEFAULT_OPTIONS = AllocatorOptions()
 # The pools never exchange blocks, so each gets a part of the address space, and an address alone
 # tells its pool: its leading bits are twice the stream's number, plus one for the large pool.
 _POOL_ADDRESS_BITS = ADDRESS_BITS - 8
-MOST_STREAMS = 128
+MAX_STREAMS = 128
 
 
 class AllocatorOutOfMemory(Exception):
@@ -133,7 +133,7 @@ class CachingAllocator:
 
         Args:
             size: In bytes.
-            stream: The CUDA stream it is made in, below :data:`MOST_STREAMS`: freed memory serves
+            stream: The CUDA stream it is made in, below :data:`MAX_STREAMS`: freed memory serves
                 its own stream only.
 
         Returns:

@@ -18,9 +18,9 @@ _MIB = 2**20
 _FIRST_INTERVAL_BITS = 20
 _INTERVALS = 16
 """Divisions are given for each power of two from 1 MiB on (``kRoundUpPowerOfTwoIntervals``)."""
-_SMALLEST_SPLIT_MIB = 20
-_LARGEST_SPLIT_MIB = 2**40
-_LARGEST_DIVISIONS = 2**20
+_MIN_SPLIT_MIB = 20
+_MAX_SPLIT_MIB = 2**40
+_MAX_DIVISIONS = 2**20
 
 _NO_EFFECT = {
     "garbage_collection_threshold",
@@ -123,7 +123,7 @@ def _read_expandable(value: str) -> bool:
 
 
 def _read_max_split(value: str) -> int:
-    bounds = (_SMALLEST_SPLIT_MIB, _LARGEST_SPLIT_MIB)
+    bounds = (_MIN_SPLIT_MIB, _MAX_SPLIT_MIB)
     return _number("max_split_size_mb", value, *bounds) * _MIB
 
 
@@ -155,7 +155,7 @@ def _read_divisions(value: str) -> tuple[int, ...]:
 
 
 def _power_of_two(text: str, *, smallest: int) -> int:
-    number = _number("roundup_power2_divisions", text, smallest, _LARGEST_DIVISIONS)
+    number = _number("roundup_power2_divisions", text, smallest, _MAX_DIVISIONS)
     if number & (number - 1):
         raise _refused(f"roundup_power2_divisions: {number} is not a power of two")
     return number

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..request import TRIAL_FIELDS, AnalysisRequest, Request, as_flags
 from ..result import MeasuredOn, Source
-from ..workload import LARGEST_ACCUMULATION, Workload
+from ..workload import MAX_ACCUMULATION, Workload
 
 
 def model_commands(
@@ -44,7 +44,7 @@ def repeat_commands(
         before, after = trained
         words = ["memorymark", "measure" if measured else "predict", *before]
         # The number that keeps the global batch at this size, not today's.
-        accumulated = min(request.accumulation_at(batch_size), LARGEST_ACCUMULATION)
+        accumulated = min(request.accumulation_at(batch_size), MAX_ACCUMULATION)
         given = {
             **changed,
             "gpu": request.gpu,

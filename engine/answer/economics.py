@@ -30,7 +30,7 @@ GPUS_NOISE = 0.25
 """The same of one workload on two GPUs: of 928 published pairs, by constants fitted without that
 model, 91% are within it (``python -m benchmarks.step_time``)."""
 
-LEAST_GAIN = 1.05
+MIN_GAIN = 1.05
 """A speedup that cannot be larger is no gain: published steps move as much between releases."""
 
 
@@ -65,7 +65,7 @@ class Speedup:
         """A gain if all of the interval is one, none if nothing in it is, else a probable one."""
         if self.is_gain:
             return Verdict.GAIN
-        if self.ratio <= 1 or self.high <= LEAST_GAIN:
+        if self.ratio <= 1 or self.high <= MIN_GAIN:
             return Verdict.NO_GAIN
         return Verdict.PROBABLE
 

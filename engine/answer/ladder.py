@@ -11,7 +11,7 @@ from ..result import AnalysisResult, Source
 from .economics import Speedup
 from .worth import WORTH_PREDICTED, is_worth_it
 
-MOST_RUNGS = 8
+MAX_RUNGS = 8
 
 WORTH_A_MOVE = WORTH_PREDICTED
 """A rung with one move more must be expected to be at least 5% faster than the one without it."""
@@ -19,7 +19,7 @@ WORTH_A_MOVE = WORTH_PREDICTED
 ALIKE = 0.95
 """Rungs within 5% of the best are ordered by what they change about learning, then by effort."""
 
-MOST_WORDS = 15
+MAX_WORDS = 15
 """Of a decision."""
 
 CHECKPOINTING = "gradient checkpointing"
@@ -183,8 +183,8 @@ def in_order(rungs: Sequence[Rung]) -> list[Rung]:
     here = _best_first([rung for rung in fitting if not _is_away(rung)])
     away = _best_first([rung for rung in fitting if _is_away(rung)])
     refused = [rung for rung in left if not rung.fits]
-    most_here = max(MOST_RUNGS - 1 - len(away), 1)
-    return [today, *here[:most_here], *away, *refused][:MOST_RUNGS]
+    most_here = max(MAX_RUNGS - 1 - len(away), 1)
+    return [today, *here[:most_here], *away, *refused][:MAX_RUNGS]
 
 
 def _is_away(rung: Rung) -> bool:
@@ -268,7 +268,7 @@ def fits_with(moves: Sequence[str], batch_size: int) -> str:
 
 def in_few_words(*sentences: str) -> str:
     """The first of the sentences that is short enough for a decision; else the last."""
-    return next((one for one in sentences if len(one.split()) <= MOST_WORDS), sentences[-1])
+    return next((one for one in sentences if len(one.split()) <= MAX_WORDS), sentences[-1])
 
 
 def _capitalized(text: str) -> str:

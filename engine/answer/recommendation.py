@@ -18,7 +18,7 @@ from .worth import Option, is_worth_it, least_speedup
 ENOUGH_SPEED = 0.95
 """The share of the best speed that a batch must reach to be recommended."""
 
-_LARGEST_POWER = 64
+_MAX_POWER = 64
 """Above it every multiple of 8 is a friendly size, below it only powers of two."""
 
 
@@ -111,7 +111,7 @@ def recommend_batch(
 
 def is_friendly(size: int) -> bool:
     """Whether people choose such a batch, and kernels take it well."""
-    if size > _LARGEST_POWER:
+    if size > _MAX_POWER:
         return size % 8 == 0
     return size < 8 or size.bit_count() == 1
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..request import LARGEST_BATCH_SIZE
+from ..request import MAX_BATCH_SIZE
 from ..result import Trial
 
 _FOLLOWED = 5
@@ -78,7 +78,7 @@ def find_largest(
     expect: Callable[[Sequence[Trial]], int] | None = None,
     limit_bytes: int | None = None,
     known: Sequence[Trial] = (),
-    largest: int = LARGEST_BATCH_SIZE,
+    largest: int = MAX_BATCH_SIZE,
 ) -> SearchOutcome:
     """Find the largest batch size that fits, with as few probes as possible.
 

@@ -38,10 +38,10 @@ from .errors import LabError, Misconfigured, Unavailable, refusal
 API = "/api/v1"
 TRIES = 5
 FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 60.0
+MAX_PAUSE_SECONDS = 60.0
 """If the lab asks for a longer pause, we give up; the exception says how long it is."""
 
-LARGEST_ANSWER_BYTES = 64 * 2**20
+MAX_ANSWER_BYTES = 64 * 2**20
 
 _BUSY = (429, 502, 503, 504)
 
@@ -218,7 +218,7 @@ class Connection:
             except _Busy as busy:
                 wanted = busy.pause_seconds
                 pause = FIRST_PAUSE_SECONDS * 2 ** (number - 1) if wanted is None else wanted
-                if number == tries or pause > LONGEST_PAUSE_SECONDS:
+                if number == tries or pause > MAX_PAUSE_SECONDS:
                     raise Unavailable(busy.message(self.url)) from busy
             # Spread out, so that clients refused together do not all come back together.
             self._pause(pause * random.uniform(1.0, 1.5))  # noqa: S311  # no secret
@@ -317,9 +317,9 @@ def _opener(url: str) -> OpenerDirector:
 
 
 def _read(answer: IO[bytes]) -> bytes:
-    text = answer.read(LARGEST_ANSWER_BYTES + 1)
-    if len(text) > LARGEST_ANSWER_BYTES:
-        raise LabError(f"The answer is longer than {LARGEST_ANSWER_BYTES:,} bytes.")
+    text = answer.read(MAX_ANSWER_BYTES + 1)
+    if len(text) > MAX_ANSWER_BYTES:
+        raise LabError(f"The answer is longer than {MAX_ANSWER_BYTES:,} bytes.")
     return text
 
 

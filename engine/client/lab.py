@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ..texts import TextResult
 
 POLL_SECONDS = 0.5
-LONGEST_WAIT_SECONDS = 20.0
+MAX_WAIT_SECONDS = 20.0
 """For one answer; a proxy on the way may time out after that."""
 
-LONGEST_PAUSE_SECONDS = 5.0
+MAX_PAUSE_SECONDS = 5.0
 """Polling slows down to this."""
 
 _PATHS = {"analysis": "/analyses/import/", "training": "/trainings/"}
@@ -167,12 +167,12 @@ class Lab:
                 raise NotFinished(f"Analysis {number} is {found.status}; see {found.url}")
             # The lab answers at once if too many are waiting there already.
             time.sleep(min(pause, left))
-            pause = min(pause * 1.2, LONGEST_PAUSE_SECONDS)
+            pause = min(pause * 1.2, MAX_PAUSE_SECONDS)
         return found
 
     def _when_final(self, number: int, end: float) -> Analysis:
         """An analysis once it has finished, or after a while; the waiting is done by the lab."""
-        seconds = round(max(0.0, min(end - time.monotonic(), LONGEST_WAIT_SECONDS)), 3)
+        seconds = round(max(0.0, min(end - time.monotonic(), MAX_WAIT_SECONDS)), 3)
         path, query = f"/analyses/{number:d}/", {"wait": seconds}
         return _read(
             self._connection.exchange("GET", path, query=query, timeout_seconds=30.0 + seconds)
@@ -349,7 +349,7 @@ class Lab:
             if (left := end - time.monotonic()) <= 0:
                 raise NotFinished(f"The lab did not answer within {wait:,.0f} s; try again.")
             time.sleep(min(pause, left))
-            pause = min(pause * 1.2, LONGEST_PAUSE_SECONDS)
+            pause = min(pause * 1.2, MAX_PAUSE_SECONDS)
             found = self._connection.get(f"/lookups/{found['id']:d}/")
         answer: Mapping[str, Any] = found["answer"]
         return answer

@@ -23,7 +23,7 @@ REPORTED_SHARE = 0.97
 """The share of the advertised memory that a driver reports, where nobody has looked: that of most
 GPUs of the catalogue is 0.96 to 0.99, with ECC down to 0.92."""
 
-_LEAST_REPORTED = 0.85
+_MIN_REPORTED = 0.85
 
 AMD_CAPABILITY = 8.0
 """What is taken for an AMD GPU; see :class:`Gpu`."""
@@ -197,10 +197,10 @@ class DataSheet:
             wrong["name"] = f"the catalogue has it already, as {known}"
         if self.reported_mib is not None:
             share = self.reported_mib / (self.memory_gb * 1024)
-            if not _LEAST_REPORTED <= share <= 1:
+            if not _MIN_REPORTED <= share <= 1:
                 wrong["reported_mib"] = (
                     f"it is {share:.2f} times the memory of {self.memory_gb:g} GB, and has to be "
-                    f"{_LEAST_REPORTED} to 1; is one of them in another unit (GB, GiB, MiB)?"
+                    f"{_MIN_REPORTED} to 1; is one of them in another unit (GB, GiB, MiB)?"
                 )
         if self.vendor is Vendor.NVIDIA:
             wrong |= self._rates_beyond_the_chip()

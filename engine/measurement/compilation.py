@@ -29,7 +29,7 @@ from .steps import Steps, steps_of, time_steps
 ROUNDS = 2
 """Fresh processes of each kind, interleaved."""
 
-FEWEST_STEPS = 4
+MIN_STEPS = 4
 """A first one, one to warm up, one timed, and one to measure memory."""
 
 
@@ -114,7 +114,7 @@ def _measure(order: TrialOrder, what: str, compiled: Path) -> FirstRun:
         return FirstRun(**measure_first_run(order, compiled))
     except OutOfTime as error:
         raise MeasurementFailed(
-            f"{what}: building the model, compiling and {FEWEST_STEPS} steps of batch "
+            f"{what}: building the model, compiling and {MIN_STEPS} steps of batch "
             f"{order.batch_size:,} took longer than {DEADLINE_SECONDS:.0f} s; try a smaller batch,"
             " shorter sequences, smaller images or a config with fewer layers"
         ) from error

@@ -13,11 +13,11 @@ from ..result import Comparison, Trial
 
 ROUNDS = 6
 """The fewest for which the interval covers the true speedup with more than 95% probability."""
-FEWEST_ROUNDS = 3
+MIN_ROUNDS = 3
 """Their interval covers it with 75% probability; fewer say nothing."""
 ENOUGH_SECONDS = 120.0
 """After this long, no round beyond the fewest starts."""
-MOST_SECONDS = 240.0
+MAX_SECONDS = 240.0
 """After this long, no round starts at all: the analysis has a deadline, and the limit is known."""
 
 
@@ -48,7 +48,7 @@ def measure_in_turn(
     begin = clock()
     speeds: dict[int, list[float]] = {current.batch_size: [], recommended.batch_size: []}
     for number in range(ROUNDS):
-        if clock() - begin > (MOST_SECONDS if number < FEWEST_ROUNDS else ENOUGH_SECONDS):
+        if clock() - begin > (MAX_SECONDS if number < MIN_ROUNDS else ENOUGH_SECONDS):
             break
         sizes = list(speeds) if number % 2 == 0 else list(reversed(speeds))
         try:
@@ -62,7 +62,7 @@ def measure_in_turn(
         for trial in trials:
             speeds[trial.batch_size].append(trial.samples_per_second or 0.0)
         emit(Log(_summary(number + 1, speeds)))
-    if len(speeds[current.batch_size]) < FEWEST_ROUNDS:
+    if len(speeds[current.batch_size]) < MIN_ROUNDS:
         emit(Log("Too few rounds to compare the two batches", "warning"))
         return None
     comparison = compare(speeds[current.batch_size], speeds[recommended.batch_size])

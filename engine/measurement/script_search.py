@@ -7,7 +7,7 @@ from functools import partial
 
 from ..answer.expectation import expected_limit
 from ..answer.search import SearchOutcome, find_largest
-from ..request import LARGEST_BATCH_SIZE
+from ..request import MAX_BATCH_SIZE
 from ..result import GpuFacts, Trial
 from ..script.factory import ScriptFailed
 from ..script.request import Script, ScriptRequest
@@ -41,7 +41,7 @@ def search_by_trials(
         expect = expected_limit(predict, guess, batch_multiple=multiple, limit_bytes=limit)
         return search(probe, expect=expect, known=known)
     line = approach(multiple, known, probe, limit)
-    if line == LARGEST_BATCH_SIZE // multiple * multiple:
+    if line == MAX_BATCH_SIZE // multiple * multiple:
         _check_growth(request.script, known)
     return search(probe, guess=line, known=known)
 
@@ -58,7 +58,7 @@ def approach(multiple: int, known: list[Trial], probe: Probe, limit_bytes: int) 
     Returns:
         Where the line meets the limit; ``None`` if a batch failed before that.
     """
-    largest = LARGEST_BATCH_SIZE // multiple * multiple
+    largest = MAX_BATCH_SIZE // multiple * multiple
     while known[-1].fits:
         size = known[-1].batch_size
         crossing = _crossing(known[-2:], limit_bytes)

@@ -21,23 +21,23 @@ from . import diffusion, timm_models
 from .architectures import KNOWN, SUPPORTED, Architecture
 from .model import GivenModel
 from .tasks import (
-    LARGEST_IMAGE_SIZE,
-    LARGEST_SEQUENCE_LENGTH,
+    MAX_IMAGE_SIZE,
+    MAX_SEQUENCE_LENGTH,
     USUAL_IMAGES,
     SizeLimits,
     Task,
     spoken,
 )
 
-LARGEST_CONFIG_BYTES = 2**20
-LARGEST_LABEL_COUNT = 1_000_000
+MAX_CONFIG_BYTES = 2**20
+MAX_LABEL_COUNT = 1_000_000
 
-_LARGEST_DEPTH = 8  # of nested objects and lists; published configs have three
-_LARGEST_SIZE = 20_000_000  # above every size of a published model: positions of Llama 4 Scout
-_LARGEST_NUMBER = 100_000_000  # Qwen4-Exp tells 20 million pairs and triples of tokens apart
-_LARGEST_FLOAT = 1e12
-_LARGEST_LIST = 4_096
-_LARGEST_LAYER_COUNT = 1_000  # of all kinds; published models have at most a few hundred
+_MAX_DEPTH = 8  # of nested objects and lists; published configs have three
+_MAX_SIZE = 20_000_000  # above every size of a published model: positions of Llama 4 Scout
+_MAX_NUMBER = 100_000_000  # Qwen4-Exp tells 20 million pairs and triples of tokens apart
+_MAX_FLOAT = 1e12
+_MAX_LIST = 4_096
+_MAX_LAYER_COUNT = 1_000  # of all kinds; published models have at most a few hundred
 
 _USUAL_PATCH = 16
 _QUANTISED = "quantised weights are not predicted; use the config of the model they were made from"
@@ -105,8 +105,8 @@ def parse_config(given: object) -> dict[str, Any]:
         if not isinstance(config.get(name) or {}, dict):
             raise _wrong(f"{name} is not a JSON object")
     layers = sum(_layer_counts(config)) * (_number(config, "inner_group_num") or 1)
-    if layers > _LARGEST_LAYER_COUNT:
-        raise _wrong(f"{layers:,} layers are too many (maximum {_LARGEST_LAYER_COUNT:,})")
+    if layers > _MAX_LAYER_COUNT:
+        raise _wrong(f"{layers:,} layers are too many (maximum {_MAX_LAYER_COUNT:,})")
     return config
 
 
@@ -118,7 +118,7 @@ def read_config_file(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
-            return file.read(LARGEST_CONFIG_BYTES + 1).decode()
+            return file.read(MAX_CONFIG_BYTES + 1).decode()
     except UnicodeDecodeError as error:
         raise _wrong("this is not JSON, which is UTF-8 text") from error
     except (OSError, ValueError) as error:
@@ -192,8 +192,8 @@ def _read(given: object) -> dict[str, Any]:
     """The config as a parsed object, of bounded size and without cycles."""
     try:
         text = given if isinstance(given, str | bytes) else json.dumps(given)
-        if len(text) > LARGEST_CONFIG_BYTES:
-            raise _wrong(f"it is larger than {LARGEST_CONFIG_BYTES // 2**20} MiB")
+        if len(text) > MAX_CONFIG_BYTES:
+            raise _wrong(f"it is larger than {MAX_CONFIG_BYTES // 2**20} MiB")
         read = json.loads(text)
     except RecursionError:
         raise _wrong("its objects are nested too deep") from None
@@ -263,20 +263,20 @@ def _cleaned(config: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any, depth: int) -> Any:
-    if depth > _LARGEST_DEPTH:
+    if depth > _MAX_DEPTH:
         raise _wrong(f"{shown(name)} is nested too deep")
     if isinstance(value, dict):
         return _cleaned(value, depth + 1)
     if isinstance(value, list):
-        if len(value) > _LARGEST_LIST:
-            raise _wrong(f"{shown(name)} is too long a list (maximum {_LARGEST_LIST:,})")
+        if len(value) > _MAX_LIST:
+            raise _wrong(f"{shown(name)} is too long a list (maximum {_MAX_LIST:,})")
         return [_checked(name, item, depth + 1) for item in value]
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, float) and math.isinf(value):
         # Such as a limit of Mamba's time steps. JSON has none, nor has every database.
-        return math.copysign(_LARGEST_FLOAT, value)
-    largest = _LARGEST_NUMBER if isinstance(value, int) and name != "rope_theta" else _LARGEST_FLOAT
+        return math.copysign(_MAX_FLOAT, value)
+    largest = _MAX_NUMBER if isinstance(value, int) and name != "rope_theta" else _MAX_FLOAT
     if not abs(value) <= largest:  # nor is NaN
         raise _wrong(f"{shown(name)} is {shown(value)}, which is out of range")
     return value
@@ -288,10 +288,8 @@ def _check_size(name: str, value: Any) -> None:
         return
     for size in value if isinstance(value, list) else [value]:
         whole = isinstance(size, int) and not isinstance(size, bool)
-        if not (whole and 1 <= size <= _LARGEST_SIZE):
-            raise _wrong(
-                f"{name} is {shown(size)}; enter a whole number from 1 to {_LARGEST_SIZE:,}"
-            )
+        if not (whole and 1 <= size <= _MAX_SIZE):
+            raise _wrong(f"{name} is {shown(size)}; enter a whole number from 1 to {_MAX_SIZE:,}")
 
 
 def _layer_counts(config: Mapping[str, Any]) -> Iterator[int]:
@@ -314,7 +312,7 @@ def _sequence_length(config: Mapping[str, Any], architecture: Architecture) -> S
     name = architecture.positions
     positions = _number(text_config(config), name) if name else None
     if positions is None:
-        positions = architecture.default_positions or LARGEST_SEQUENCE_LENGTH
+        positions = architecture.default_positions or MAX_SEQUENCE_LENGTH
     largest = min(positions - architecture.first_position, usual.largest)
     if largest < usual.smallest:
         raise _wrong(f"{name} is too small: {positions} leaves no room for text")
@@ -340,8 +338,8 @@ def _image_size(config: Mapping[str, Any], architecture: Architecture) -> SizeLi
     own = _square_side(part.get("image_size")) or _side_of_patches(part)
     if own is None:
         return usual if architecture.windows else None
-    if own > LARGEST_IMAGE_SIZE:
-        raise _wrong(f"image_size is {own:,} (maximum {LARGEST_IMAGE_SIZE:,} pixels per side)")
+    if own > MAX_IMAGE_SIZE:
+        raise _wrong(f"image_size is {own:,} (maximum {MAX_IMAGE_SIZE:,} pixels per side)")
     if Task.IMAGE_TEXT_TO_TEXT in architecture.tasks and not architecture.image_processor:
         return SizeLimits(own, own, own)  # as they are, its images have one size only
     return SizeLimits(own, min(own, usual.smallest), max(own, usual.largest))
@@ -382,7 +380,7 @@ def _filling_windows(config: Mapping[str, Any]) -> SizeLimits:
     if patch is None or window is None or not isinstance(stages, list):
         raise _wrong("patch_size, window_size or depths is missing; add it")
     smallest = patch * window * 2 ** (len(stages) - 1)
-    if smallest > LARGEST_IMAGE_SIZE:
+    if smallest > MAX_IMAGE_SIZE:
         raise _wrong(f"its windows need images of {smallest:,} pixels per side: too large")
     default = max(smallest, USUAL_IMAGES.default)
     return SizeLimits(default, smallest, max(default, USUAL_IMAGES.largest))
@@ -396,8 +394,8 @@ def _label_count(config: Mapping[str, Any], task: Task) -> int | None:
     count = len(labels) if isinstance(labels, dict) else _number(config, "num_labels")
     if not count:
         return None
-    if count > LARGEST_LABEL_COUNT:
-        raise _wrong(f"it has {count:,} labels (maximum {LARGEST_LABEL_COUNT:,})")
+    if count > MAX_LABEL_COUNT:
+        raise _wrong(f"it has {count:,} labels (maximum {MAX_LABEL_COUNT:,})")
     return count
 
 

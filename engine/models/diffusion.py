@@ -51,7 +51,7 @@ _DENOISERS = {
     "SD3Transformer2DModel": Denoiser(text_encoders=(_CLIP, _CLIP, _T5)),
     "FluxTransformer2DModel": Denoiser(text_encoders=(_CLIP, _T5), caption_length=512),
 }
-_LONGEST_CAPTION = 512
+_MAX_CAPTION_LENGTH = 512
 _USUAL_SIDE = 1_024
 _VAE_FACTOR = 8
 
@@ -104,7 +104,7 @@ def sizes(config: Mapping[str, Any]) -> dict[str, SizeLimits]:
     known = _known(config)
     tokens = SizeLimits(CLIP_LENGTH, CLIP_LENGTH, CLIP_LENGTH)
     if _T5 in known.text_encoders:
-        tokens = SizeLimits(known.caption_length, 1, _LONGEST_CAPTION)
+        tokens = SizeLimits(known.caption_length, 1, _MAX_CAPTION_LENGTH)
     own = config["denoiser"].get("sample_size")
     side = own * _VAE_FACTOR if isinstance(own, int) else _USUAL_SIDE
     return {

@@ -70,12 +70,12 @@ class SizeLimits:
     largest: int
 
 
-LARGEST_SEQUENCE_LENGTH = 4_194_304
-LARGEST_IMAGE_SIZE = 4_096
+MAX_SEQUENCE_LENGTH = 4_194_304
+MAX_IMAGE_SIZE = 4_096
 
 SIZES = {
-    "sequence_length": LARGEST_SEQUENCE_LENGTH,
-    "image_size": LARGEST_IMAGE_SIZE,
+    "sequence_length": MAX_SEQUENCE_LENGTH,
+    "image_size": MAX_IMAGE_SIZE,
     "image_count": 64,
     "target_count": 500,
     "frame_count": 256,
@@ -108,7 +108,7 @@ class TaskFacts:
 
 
 def _text(tokens: int, smallest: int = 1) -> dict[str, SizeLimits]:
-    return {"sequence_length": SizeLimits(tokens, smallest, LARGEST_SEQUENCE_LENGTH)}
+    return {"sequence_length": SizeLimits(tokens, smallest, MAX_SEQUENCE_LENGTH)}
 
 
 def _sound(seconds: int) -> dict[str, SizeLimits]:

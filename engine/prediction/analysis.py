@@ -21,7 +21,7 @@ from ..events import Log, Stage
 from ..gpus import GPUS, HOW_TO_LIST, Gpu
 from ..hub import resolve
 from ..parallel import interconnect
-from ..request import LARGEST_BATCH_SIZE, AnalysisRequest, Request
+from ..request import MAX_BATCH_SIZE, AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, Trial
 from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..step.eight_bits import outlier_caveats
@@ -412,7 +412,7 @@ def curve(predict: Probe, outcome: SearchOutcome, multiple: int) -> list[Trial]:
 
     They are spaced evenly, at friendly sizes where these are multiples, and at each power of two.
     """
-    end = min(math.ceil(outcome.next_batch_size * 1.1), LARGEST_BATCH_SIZE)
+    end = min(math.ceil(outcome.next_batch_size * 1.1), MAX_BATCH_SIZE)
     multiples = range(multiple, end + 1, multiple)
     sizes = [size for size in multiples if is_friendly(size)] or multiples
     even = [end * point / _CURVE_POINTS for point in range(1, _CURVE_POINTS + 1)]

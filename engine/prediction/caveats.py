@@ -7,7 +7,7 @@ from ..answer.search import SearchOutcome
 from ..choices import Quantization
 from ..gpus import GIB, Gpu, Vendor
 from ..models.tasks import Task
-from ..request import LARGEST_BATCH_SIZE, Request
+from ..request import MAX_BATCH_SIZE, Request
 from ..result import Source, Trial
 from ..tracing.trace import Trace
 from ..workload import Workload
@@ -117,7 +117,7 @@ def caveats_of(
     if _GROUPED_PRODUCT in names and _SENT_TO_OTHERS not in names:
         found.append(_EXPERTS)
     if not outcome.next_batch_size_fails:
-        found.append(f"Batches above {LARGEST_BATCH_SIZE:,} were not tried.")
+        found.append(f"Batches above {MAX_BATCH_SIZE:,} were not tried.")
     return found
 
 

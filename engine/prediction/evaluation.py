@@ -8,7 +8,7 @@ from functools import partial
 from ..allocator.options import AllocatorOptions
 from ..answer.search import find_largest
 from ..gpus import Gpu
-from ..request import LARGEST_BATCH_SIZE, AnalysisRequest
+from ..request import MAX_BATCH_SIZE, AnalysisRequest
 from ..result import Trial
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import AffineTrace, NotAffine, Trace, is_generating
@@ -112,7 +112,7 @@ def largest_evaluation_batch(request: AnalysisRequest, gpu: Gpu) -> int:
     return find_largest(
         probe,
         limit_bytes=gpu.usable_bytes,
-        largest=min(request.workload.eval_samples or LARGEST_BATCH_SIZE, LARGEST_BATCH_SIZE),
+        largest=min(request.workload.eval_samples or MAX_BATCH_SIZE, MAX_BATCH_SIZE),
     ).largest_batch_size
 
 

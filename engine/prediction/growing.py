@@ -16,7 +16,7 @@ from ..allocator.caching import ALLOCATE, FREE
 from ..allocator.pools import SMALL_REQUEST_BYTES
 from ..tracing.trace import GROWTH, TOKEN, Trace
 
-MOST_LENGTHS = 256
+MAX_LENGTHS = 256
 """So many lengths are replayed between the first and the last token: all of them up to as many new
 tokens. Where there are more, less is reserved than by all of them, and what fits is the same."""
 
@@ -51,7 +51,7 @@ class _Part:
         return sizes[tensor] - int(self.slopes.get(tensor, 0.0) * left)
 
 
-def at_more_lengths(trace: Trace, most: int = MOST_LENGTHS) -> Trace:
+def at_more_lengths(trace: Trace, most: int = MAX_LENGTHS) -> Trace:
     """The trace with more lengths of the cache, to be replayed.
 
     What is repeated are the cache and other tensors that the allocator does not serve from its

@@ -25,7 +25,7 @@ PUBLISHED = Path(__file__).with_name("calibration.toml")
 OWN_FILE_VARIABLE = "ENGINE_CALIBRATION"
 """Environment variable with the file of your own residuals, for :func:`own_file`."""
 
-LEAST_MEMORY_SHARE = 0.02
+MIN_MEMORY_SHARE = 0.02
 """The least width of a memory range to each side, whatever the residuals say."""
 
 _FARTHEST = 10.0  # a value further off is a mistake in the file, such as a wrong unit
@@ -191,7 +191,7 @@ def memory_range() -> RelativeRange:
     """The range of predicted GPU memory, from all residuals on this machine."""
     known = [*_residuals(PUBLISHED), *_residuals(own_file())]
     memory = [residual for residual in known if residual.counted in _GPU_MEMORY]
-    return range_of(memory, LEAST_MEMORY_SHARE, ASSUMED_MEMORY)
+    return range_of(memory, MIN_MEMORY_SHARE, ASSUMED_MEMORY)
 
 
 @cache

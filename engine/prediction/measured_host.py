@@ -27,7 +27,7 @@ then is more than the model of the GPU errs by."""
 SLOWEST = 150e-6
 """Seconds, two and a half times the slowest host that is assumed. A step that would need slower
 launches waits for something else, such as its data."""
-MOST_STEPS = 10
+MAX_STEPS = 10
 """Of those that were measured last: each takes tens of milliseconds."""
 _ACCURACY = 1e-8
 """Seconds."""
@@ -62,7 +62,7 @@ def _told(
     gpu: Gpu, request: AnalysisRequest, correction: Correction, trace_at: TraceAt
 ) -> Iterator[tuple[Residual, float]]:
     """The steps that tell the launch time, each with what it tells."""
-    for step in correction.of_host[:MOST_STEPS]:
+    for step in correction.of_host[:MAX_STEPS]:
         try:
             trained = Workload.parse(step.workload)
         except InvalidInput:  # of another version of MemoryMark

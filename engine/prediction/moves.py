@@ -56,7 +56,7 @@ _NEEDLESS_WITH = {APOLLO: (EIGHT_BIT,), LORA: (EIGHT_BIT, APOLLO)}
 _IN_FP32 = (Precision.FP32, Precision.TF32)
 _ADAMW = (Optimizer.ADAMW, Optimizer.ADAMW_FOREACH)
 
-_LEAST_SHARE = 0.07
+_MIN_SHARE = 0.07
 """From this share of a step on, an optimizer's time is worth a move: 8-bit AdamW saves 43% of it,
 as it moves 16 bytes for a weight in fp32 instead of 28."""
 
@@ -258,7 +258,7 @@ def _may_help(reached: Reached, move: Move) -> bool:
     if move.name in (QLORA, APOLLO):
         return not reached.rung.fits
     if move.name == EIGHT_BIT:
-        return is_short or reached.optimizer_share >= _LEAST_SHARE
+        return is_short or reached.optimizer_share >= _MIN_SHARE
     # Weights that are trained are better kept in fp32 where that fits.
     return move.name != _BF16_WEIGHTS or reached.is_adapted or not reached.rung.fits
 

@@ -42,7 +42,7 @@ Tasks = SideBySide[Combination | float | str, Reached | list[GpuOption] | int | 
 Speed = Callable[[Gpu, int], float]
 TimeOfStep = Callable[[Gpu, int], StepTime]
 
-MOST_TRIED = 16
+MAX_TRIED = 16
 """Combinations of moves; each takes seconds."""
 
 
@@ -197,7 +197,7 @@ class _Rungs:
         if reached.rung.fits or len(moves) < 2:
             self._show(reached.rung)
         self._waiting.remove(moves)
-        if not self._waiting and len(self._found) <= MOST_TRIED:
+        if not self._waiting and len(self._found) <= MAX_TRIED:
             self._start_next_round()
         tried, known = len(self._found), len(self._found) + len(self._waiting)
         self._emit(Stage("advice", tried / known, tried, known))

@@ -21,7 +21,7 @@ from .moves import least_bytes
 AS_FAST = 0.95
 """The share of this GPU's speed from which another one counts as equally fast."""
 
-MOST_TRACES = 4
+MAX_TRACES = 4
 """For one answer; each takes seconds with a large model."""
 
 _STEP = 512
@@ -46,7 +46,7 @@ def longest_sequence(climb: Climb) -> int | None:
         return None
     fixed = least_bytes(climb.request.workload, climb.parameters)
     begin, fits, fails = (0, fixed), (length, _high(today)), None
-    for _ in range(MOST_TRACES):
+    for _ in range(MAX_TRACES):
         most = _reached_at(begin, fits, climb.gpu.total_bytes)
         sizes = [size for size in _friendly_lengths(limits.largest) if fits[0] < size <= most]
         if fails is not None:
@@ -94,7 +94,7 @@ def largest_sibling(climb: Climb) -> str | None:
         for size in sorted(of_size, reverse=True)
         if least_bytes(workload, size) <= climb.gpu.usable_bytes
     ]
-    for name in may_fit[:MOST_TRACES]:
+    for name in may_fit[:MAX_TRACES]:
         trial = _trial(climb, model=name, config=None)
         if trial is not None and _surely_fits(trial, climb):
             return name

@@ -23,7 +23,7 @@ from ..process import die_with_parent
 _Key = TypeVar("_Key", bound=Hashable)
 _Found = TypeVar("_Found")
 
-MOST_PROCESSES = 4
+MAX_PROCESSES = 4
 """Each takes some 500 MB of memory for a model of 8 billion parameters."""
 
 
@@ -42,7 +42,7 @@ def processes_here() -> int:
     # Absent on macOS, which forks but does not bind processes to cores.
     bound = getattr(os, "sched_getaffinity", None)
     cores = len(bound(0)) if bound else os.cpu_count() or 1
-    return min(cores, MOST_PROCESSES)
+    return min(cores, MAX_PROCESSES)
 
 
 class SideBySide(Generic[_Key, _Found]):

@@ -26,7 +26,7 @@ from .fingerprint import fingerprint
 FOLDER_VARIABLE = "ENGINE_TRACES"
 """Environment variable with the folder of the traces; empty to keep none on disk."""
 
-MOST_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 """Of all files: those that were used least recently are removed. A workload takes 20 to 400 kB."""
 
 _SUFFIX = ".trace"
@@ -48,7 +48,7 @@ class TraceFiles:
     """
 
     folder: Path
-    most_bytes: int = MOST_BYTES
+    most_bytes: int = MAX_BYTES
     code: str = ""
 
     def load(self, workload: Workload, warn: Callable[[str], object]) -> Any:

@@ -32,7 +32,7 @@ Emit = Callable[[Event], None]
 TraceRequest = Callable[[AnalysisRequest, CudaBehaviour | None, Emit], TraceAt]
 """Traces the workload of a request, as :func:`trace_request` does."""
 
-MOST_WORKLOADS = 8
+MAX_WORKLOADS = 8
 """How many workloads keep their traces, so that changing a setting and changing it back is free."""
 
 _SIZED = ("cublas_workspace_bytes", "resident_threads")
@@ -314,7 +314,7 @@ class KeptTraces:
     """
 
     def __init__(
-        self, most: int = MOST_WORKLOADS, files: TraceFiles | EllipsisType | None = ...
+        self, most: int = MAX_WORKLOADS, files: TraceFiles | EllipsisType | None = ...
     ) -> None:
         self._most = most
         self._files = trace_files() if files is ... else files

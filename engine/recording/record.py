@@ -20,7 +20,7 @@ _COUNT = 2**40
 _BYTES = 2**50
 _SECONDS = 1e9
 _PER_SECOND = 1e12
-_LARGEST_VERSIONS = 32
+_MAX_VERSIONS = 32
 
 
 class Loop(StrEnum):
@@ -138,7 +138,7 @@ class TrainingRecord:
         if not _is_yes_or_no(self.interrupted):
             wrong["interrupted"] = f"{shown(self.interrupted)} is neither true nor false"
         if not _are_versions(self.versions):
-            wrong["versions"] = f"enter at most {_LARGEST_VERSIONS} names and versions, as text"
+            wrong["versions"] = f"enter at most {_MAX_VERSIONS} names and versions, as text"
 
     def _contradictions(self) -> dict[str, str]:
         """Values that contradict each other, by the field to look at."""
@@ -204,7 +204,7 @@ def _is_yes_or_no(value: object) -> bool:
 
 
 def _are_versions(value: object) -> bool:
-    if not (isinstance(value, dict) and len(value) <= _LARGEST_VERSIONS):
+    if not (isinstance(value, dict) and len(value) <= _MAX_VERSIONS):
         return False
     wrong: dict[str, str] = {}
     for text in (*value.keys(), *value.values()):

@@ -24,10 +24,10 @@ import torch
 from torch.utils.data import BatchSampler
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-MOST_READ = 4_096
+MAX_READ = 4_096
 """Samples of which the largest are found. Reading them may take a millisecond each."""
 
-MOST_NUMBERS = 2**28
+MAX_NUMBERS = 2**28
 """Behind so many numbers no more samples are read: a hundred photographs, or seconds of reading."""
 
 _FIRST = 16
@@ -145,10 +145,10 @@ def _read(data: Any) -> list[Shapes]:
     """Shapes of samples from the first on; none if the first are alike."""
     found: list[Shapes] = []
     numbers = 0
-    for sample in islice((sample_at(data, index) for index in range(len(data))), MOST_READ):
+    for sample in islice((sample_at(data, index) for index in range(len(data))), MAX_READ):
         found.append(_shapes(sample))
         numbers += _numbers(found[-1])
-        if numbers > MOST_NUMBERS:
+        if numbers > MAX_NUMBERS:
             break
         if len(found) == _FIRST and not _varying(found):
             return []

@@ -84,7 +84,7 @@ OTHERS = (Placeholders(0, 0.0, True), Placeholders(7, 1e4, False, 3))
 """Zero lies below the thresholds that code compares with, and ten thousand above those of losses
 and norms. An integer may be a length or an index, so it stays small."""
 
-_MOST_ATTEMPTS = 8
+_MAX_ATTEMPTS = 8
 _NUMBER_BYTES = 8
 
 
@@ -206,7 +206,7 @@ def first_that_runs(
     """
     attempts = [begin_at]
     refused: EngineError | None = None
-    for _ in range(_MOST_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         if not attempts:
             break
         values = Values(attempts.pop(0))

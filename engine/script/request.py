@@ -18,7 +18,7 @@ from ..fields import described_fields
 from ..gpus import ANY, LOCAL
 from ..parsing import collect
 from ..request import FIELDS, Request
-from ..workload import LARGEST_ACCUMULATION
+from ..workload import MAX_ACCUMULATION
 from .factory import Factory
 from .live import Live
 from .program import Program
@@ -76,7 +76,7 @@ class ScriptRequest(Request):
         """
         if isinstance(self.script, Live):
             raise InvalidInput({"gpu": _NOT_MEASURED})
-        accumulated = min(self.accumulation_at(batch_size), LARGEST_ACCUMULATION)
+        accumulated = min(self.accumulation_at(batch_size), MAX_ACCUMULATION)
         return replace(self.script, gradient_accumulation=accumulated)
 
     @classmethod

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-MOST_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 """No more of a file is read, which takes about ten seconds."""
-MOST_BYTES_IN_A_LINE = 16 * 2**20
+MAX_BYTES_IN_A_LINE = 16 * 2**20
 """Lines are held in memory, so longer ones are refused."""
 
 _JSON_LINES, _TABLES, _JSON = (".jsonl", ".ndjson"), (".csv", ".tsv"), ".json"
@@ -81,12 +81,12 @@ class Texts:
         """Numbered lines, with their line ends, up to the bounds."""
         read = 0
         number = 0
-        while line := file.readline(MOST_BYTES_IN_A_LINE + 1):
+        while line := file.readline(MAX_BYTES_IN_A_LINE + 1):
             number += 1
             read += len(line)
-            if len(line) > MOST_BYTES_IN_A_LINE:
-                raise _wrong(f"line {number:,} is longer than {MOST_BYTES_IN_A_LINE // 2**20} MiB")
-            if read > MOST_BYTES:
+            if len(line) > MAX_BYTES_IN_A_LINE:
+                raise _wrong(f"line {number:,} is longer than {MAX_BYTES_IN_A_LINE // 2**20} MiB")
+            if read > MAX_BYTES:
                 self.complete = False
                 return
             yield number, _decoded(line, number)
@@ -125,7 +125,7 @@ class Texts:
         names = [name.strip() for name in names]
         column = names.index(self._known_column(names, 1))
         # Lines are bounded, but a quoted cell may span many; csv's own bound is 128 KiB.
-        before = csv.field_size_limit(MOST_BYTES_IN_A_LINE)
+        before = csv.field_size_limit(MAX_BYTES_IN_A_LINE)
         rows = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
         try:
             for row in rows:
@@ -173,7 +173,7 @@ CHARACTERS_PER_TOKEN = 4
 """Assumed. "1 token ~= 4 chars in English": OpenAI, "What are tokens and how to count them?",
 help.openai.com. Other languages and code take more tokens."""
 
-MOST_TOKENIZER_BYTES = 64 * 2**20
+MAX_TOKENIZER_BYTES = 64 * 2**20
 """Larger than any published ``tokenizer.json``."""
 
 _TOGETHER = 256
@@ -209,8 +209,8 @@ def _load(path: Path) -> Tokenizer:
 
     if not path.is_file():
         raise InvalidInput({"tokenizer": f"{shown(path)} is not a file that can be read"})
-    if path.stat().st_size > MOST_TOKENIZER_BYTES:
-        message = f"{shown(path)} is larger than {MOST_TOKENIZER_BYTES // 2**20} MiB"
+    if path.stat().st_size > MAX_TOKENIZER_BYTES:
+        message = f"{shown(path)} is larger than {MAX_TOKENIZER_BYTES // 2**20} MiB"
         raise InvalidInput({"tokenizer": message})
     try:
         tokenizer: Tokenizer = Tokenizer.from_file(str(path))

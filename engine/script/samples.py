@@ -29,7 +29,7 @@ from .sample_files import (
     tokens,
 )
 
-MOST_SAMPLES = 1_000_000
+MAX_SAMPLES = 1_000_000
 """No more samples than this are read; a million represent the rest."""
 
 TOKENS, WIDTH, HEIGHT, SIDE = "tokens", "width", "height", "longer side"
@@ -183,7 +183,7 @@ def _images(path: Path) -> DataSample:
 def _count(sizes: Iterable[_Size]) -> tuple[Counter[_Size], bool]:
     """How many samples have each size, and whether all were read."""
     rest = iter(sizes)
-    counts = Counter(islice(rest, MOST_SAMPLES))
+    counts = Counter(islice(rest, MAX_SAMPLES))
     return counts, next(rest, None) is None
 
 

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode_stack,
 )
 
-from ..tracing.kept_values import MOST_KNOWN
+from ..tracing.kept_values import MAX_KNOWN
 from ..tracing.known_values import KnownValues
 from ..tracing.operations import tensors_in
 from .placeholders import Values
@@ -123,7 +123,7 @@ class ValuesMode(TorchDispatchMode):
     def _draw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Random integers with their values; ``None`` where they are too many, or no integers."""
         draw, elements = _DRAWN[func](args)
-        if elements > MOST_KNOWN:
+        if elements > MAX_KNOWN:
             return None
         self._values.drawn = True
         with _disable_current_modes():

@@ -88,7 +88,7 @@ _NEED_PADDING = (Task.SEQUENCE_CLASSIFICATION, Task.REWARD_MODELLING)
 _LETTERS = 32
 """The vocabulary of Wav2Vec2 for English, where a config leaves it to the fine-tuning."""
 
-LARGEST_PARAMETER_COUNT = 10**12
+MAX_PARAMETER_COUNT = 10**12
 """Ten times the largest published models without a mixture of experts."""
 
 
@@ -276,8 +276,8 @@ def check_given(workload: Workload) -> None:
     with blaming_the_config(workload), torch.device("meta"):
         model = new_model(workload)
     count = sum(parameter.numel() for parameter in model.parameters())
-    if count > LARGEST_PARAMETER_COUNT:
-        message = f"a model of {count:,} parameters (maximum {LARGEST_PARAMETER_COUNT:,})"
+    if count > MAX_PARAMETER_COUNT:
+        message = f"a model of {count:,} parameters (maximum {MAX_PARAMETER_COUNT:,})"
         raise _wrong_config(workload, message)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.allocator.caching import (
     ALLOCATE,
     FREE,
-    MOST_STREAMS,
+    MAX_STREAMS,
     NO_BLOCK,
     AllocatorOutOfMemory,
     CachingAllocator,
@@ -170,7 +170,7 @@ def test_streams_have_separate_memory_and_share_one_capacity() -> None:
         allocator.allocate(512)
 
 
-@pytest.mark.parametrize("stream", [0, 1, 2, 3, 6, MOST_STREAMS - 1])
+@pytest.mark.parametrize("stream", [0, 1, 2, 3, 6, MAX_STREAMS - 1])
 def test_freed_memory_serves_its_own_stream_and_size_class(stream: int) -> None:
     allocator = CachingAllocator()
     sizes = (MIB, MIB + 512)

@@ -15,8 +15,8 @@ from engine.errors import MeasurementFailed
 from engine.events import Event, Log
 from engine.measurement.rounds import (
     ENOUGH_SECONDS,
-    FEWEST_ROUNDS,
-    MOST_SECONDS,
+    MAX_SECONDS,
+    MIN_ROUNDS,
     ROUNDS,
     about_rounds,
     measure_in_turn,
@@ -62,7 +62,7 @@ def test_the_interval_covers_the_true_ratio_as_often_as_stated() -> None:
         covered += found.low <= 1 <= found.high
     assert covered / tries == pytest.approx(coverage(ROUNDS), abs=0.01)
     assert coverage(ROUNDS) > 0.95
-    assert coverage(FEWEST_ROUNDS) == 0.75
+    assert coverage(MIN_ROUNDS) == 0.75
 
 
 @pytest.mark.parametrize(("slow", "fast"), [([], []), ([1.0], [1.0, 2.0])])
@@ -89,11 +89,11 @@ def test_slow_trials_run_the_minimum_of_rounds() -> None:
     clock = count(step=ENOUGH_SECONDS / 2)
     found = measure_in_turn(trial, trial(16), trial(64), print, clock=lambda: next(clock))
     assert found is not None
-    assert len(found.current_samples_per_second) == FEWEST_ROUNDS
+    assert len(found.current_samples_per_second) == MIN_ROUNDS
 
 
 def test_trials_that_take_minutes_are_not_repeated_forever() -> None:
-    clock = count(step=MOST_SECONDS + 1)
+    clock = count(step=MAX_SECONDS + 1)
     said: list[Event] = []
     found = measure_in_turn(trial, trial(16), trial(64), said.append, clock=lambda: next(clock))
     assert found is None
@@ -113,16 +113,16 @@ def test_nothing_runs_where_there_is_nothing_to_compare(current: Trial, recommen
 
 
 def test_a_late_failure_only_discards_its_round() -> None:
-    left = iter(range(2 * FEWEST_ROUNDS + 1))
+    left = iter(range(2 * MIN_ROUNDS + 1))
 
     def run(batch_size: int) -> Trial:
-        if next(left) == 2 * FEWEST_ROUNDS:
+        if next(left) == 2 * MIN_ROUNDS:
             raise MeasurementFailed("the driver has gone")
         return trial(batch_size)
 
     said: list[Event] = []
     found = measure_in_turn(run, trial(16), trial(64), said.append)
-    assert found == compare([10.0] * FEWEST_ROUNDS, [10.0] * FEWEST_ROUNDS)
+    assert found == compare([10.0] * MIN_ROUNDS, [10.0] * MIN_ROUNDS)
     assert Log("The comparison ends early: the driver has gone", "warning") in said
 
 

@@ -19,7 +19,7 @@ from engine.cli.main import _parsed
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.intervals import (
     ASSUMED_MEMORY,
-    LEAST_MEMORY_SHARE,
+    MIN_MEMORY_SHARE,
     PUBLISHED,
     range_of,
     read_residuals,
@@ -70,10 +70,10 @@ def test_headings_in_links_exist() -> None:
 
 def test_the_methods_page_has_the_engines_constants() -> None:
     text = " ".join((ROOT / "docs" / "methods.md").read_text(encoding="utf-8").split())
-    known = range_of(read_residuals(PUBLISHED), LEAST_MEMORY_SHARE, ASSUMED_MEMORY)
+    known = range_of(read_residuals(PUBLISHED), MIN_MEMORY_SHARE, ASSUMED_MEMORY)
     use = Assumptions()
     for claim in (
-        f"at least {100 * LEAST_MEMORY_SHARE:.0f}%, times",
+        f"at least {100 * MIN_MEMORY_SHARE:.0f}%, times",
         f"so it is ±{100 * (known.high - 1):.0f}%",
         f"**k** ({1e6 * speed_model().kernel_seconds:.0f} µs)",
         f"*assumed*: {1e6 * speed_model().host_seconds:.0f} µs",

@@ -15,7 +15,7 @@ from engine.gpus import GPUS
 from engine.measurement.checks import validate_known
 from engine.prediction import intervals
 from engine.prediction.intervals import (
-    LEAST_MEMORY_SHARE,
+    MIN_MEMORY_SHARE,
     Counted,
     RelativeRange,
     Residual,
@@ -157,7 +157,7 @@ def test_the_calibration_in_the_repository_matches_current_predictions() -> None
 
 def test_the_published_measurements_lie_within_the_range() -> None:
     found = memory_range()
-    assert 1 - found.low >= LEAST_MEMORY_SHARE
+    assert 1 - found.low >= MIN_MEMORY_SHARE
     for one in read_residuals(intervals.PUBLISHED):
         assert found.low <= one.ratio <= found.high
 

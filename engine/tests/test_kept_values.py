@@ -47,7 +47,7 @@ def test_masks_of_one_value_choose_all_or_nothing() -> None:
 def test_a_mask_for_each_number_of_an_embedding_is_only_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 6)
+    monkeypatch.setattr("engine.tracing.kept_values.MAX_KNOWN", 6)
     real = torch.tensor([[1, 0, 1], [0, 0, 1]])
     with KnownValues() as mode:
         mask, embedded = mode.given(real) == 1, torch.rand(2, 3, 1_000)
@@ -78,7 +78,7 @@ def test_values_that_are_overwritten_by_unknown_ones_are_forgotten() -> None:
 
 
 def test_large_tensors_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 3)
+    monkeypatch.setattr("engine.tracing.kept_values.MAX_KNOWN", 3)
     with KnownValues():
         assert torch.arange(3).nonzero().shape == (2, 1)
         with pytest.raises(DynamicOutputShapeException):

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("large_tensors")]
 @pytest.fixture
 def large_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if each tensor had too many values to keep them all."""
-    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 1)
+    monkeypatch.setattr("engine.tracing.kept_values.MAX_KNOWN", 1)
 
 
 def test_a_mask_of_ones_says_so() -> None:
@@ -170,7 +170,7 @@ def test_products_of_experts_are_as_large_as_real_ones(
 
 def test_given_real_numbers_equal_no_number_in_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """Idefics looks for images that are all zero, which pad a batch."""
-    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 8)
+    monkeypatch.setattr("engine.tracing.kept_values.MAX_KNOWN", 8)
     with KnownValues() as mode:
         pixels = mode.given(torch.rand(2, 3, 4, 4)).to(torch.bfloat16)
         assert (pixels != 0).all()

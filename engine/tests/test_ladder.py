@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from engine.answer.ladder import (
     CHECKPOINTING,
-    MOST_WORDS,
+    MAX_WORDS,
     WORTH_A_MOVE,
     Effort,
     Learning,
@@ -86,7 +86,7 @@ def test_every_rung_has_an_answer_of_its_own(fields: dict[str, Any]) -> None:
     ladder = climbed(**fields)
     for rung in ladder:
         if rung.fits:
-            assert len(rung.decision.split()) <= MOST_WORDS
+            assert len(rung.decision.split()) <= MAX_WORDS
         else:
             assert rung.why_not
         if rung.result is None:

@@ -15,8 +15,8 @@ from engine.answer.economics import within
 from engine.answer.ladder import (
     ALIKE,
     CHECKPOINTING,
-    MOST_RUNGS,
-    MOST_WORDS,
+    MAX_RUNGS,
+    MAX_WORDS,
     NO_CACHE,
     NO_CHECKPOINTING,
     WORTH_A_MOVE,
@@ -93,7 +93,7 @@ FINDINGS = st.builds(
 
 @given(FINDINGS)
 def test_a_decision_has_at_most_fifteen_words(found: Findings) -> None:
-    assert len(decision(found).split()) <= MOST_WORDS
+    assert len(decision(found).split()) <= MAX_WORDS
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_ladder_begins_with_today_and_goes_from_good_to_worse(
 ) -> None:
     ladder = in_order([today, *found])
     assert ladder[0] is today
-    assert len(ladder) <= MOST_RUNGS
+    assert len(ladder) <= MAX_RUNGS
     fits = [one.fits for one in ladder[1:]]
     assert fits == sorted(fits, reverse=True)
     here = [one for one in ladder[1:] if one.fits and one.effort is not Effort.MACHINE]
@@ -219,11 +219,11 @@ def test_what_is_no_faster_than_today_is_left_out() -> None:
 def test_a_long_ladder_still_names_another_gpu() -> None:
     many = [
         Rung([f"move {n}"], {f"field {n}": n}, fits=True, samples_per_second=100.0 + n)
-        for n in range(2 * MOST_RUNGS)
+        for n in range(2 * MAX_RUNGS)
     ]
     gpu = Rung(["H100"], {"gpu": "h100"}, effort=Effort.MACHINE, fits=True, gpu="h100")
     ladder = in_order([TODAY, *many, gpu])
-    assert len(ladder) == MOST_RUNGS
+    assert len(ladder) == MAX_RUNGS
     assert ladder[-1] is gpu
 
 

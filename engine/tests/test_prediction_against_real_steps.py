@@ -293,6 +293,6 @@ def test_long_texts_are_known_to_have_tokens_that_see_all_others(
     if model == "longformer":
         config |= {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
     workload = Workload(model, config=config, sequence_length=64)
-    monkeypatch.setattr("engine.tracing.kept_values.MOST_KNOWN", 64 * 64)  # no mask of all pairs
+    monkeypatch.setattr("engine.tracing.kept_values.MAX_KNOWN", 64 * 64)  # no mask of all pairs
     predicted, measured = predicted_and_measured(workload)
     assert predicted == measured

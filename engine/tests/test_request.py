@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.assumptions import Assumptions
 from engine.errors import InvalidInput
 from engine.parsing import collect
-from engine.request import LARGEST_BATCH_SIZE, AnalysisRequest, as_flags
+from engine.request import MAX_BATCH_SIZE, AnalysisRequest, as_flags
 from engine.workload import Workload
 
 ASKED: dict[str, object] = {"model": "bert", "gpu": "a10"}
@@ -121,6 +121,6 @@ def test_any_input_gives_a_request_within_bounds_or_error_messages(
         assert wrong
         assert all(wrong.values())
     else:
-        assert 1 <= request.known_batch_size <= LARGEST_BATCH_SIZE
+        assert 1 <= request.known_batch_size <= MAX_BATCH_SIZE
         assert math.isfinite(request.assumptions.hours_per_run)
         assert AnalysisRequest.parse(request.to_dict()) == request

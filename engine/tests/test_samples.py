@@ -199,7 +199,7 @@ class TestTexts:
     def test_an_endless_line_is_refused_before_it_fills_memory(
         self, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sample_texts, "MOST_BYTES_IN_A_LINE", 2**20)
+        monkeypatch.setattr(sample_texts, "MAX_BYTES_IN_A_LINE", 2**20)
         assert "longer than 1 MiB" in refused("sample", write("a.txt", "x" * (2**20 + 1)))
         quoted = 'a,b\n1,"' + "x\n" * 2**20
         assert "field limit" in refused("sample", write("a.csv", quoted), column="b")
@@ -208,12 +208,12 @@ class TestTexts:
         self, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = write("a.txt", "abcd\n" * 1000)
-        monkeypatch.setattr(sample_texts, "MOST_BYTES", 500)
+        monkeypatch.setattr(sample_texts, "MAX_BYTES", 500)
         sample = read_sample(path)
         assert sample.sizes == {1: 100}
         assert "Only the first 100 samples were read." in sample.notes
         monkeypatch.undo()
-        monkeypatch.setattr(samples, "MOST_SAMPLES", 10)
+        monkeypatch.setattr(samples, "MAX_SAMPLES", 10)
         assert read_sample(path).count == 10
         assert "Only the first 10 samples were read." in read_sample(path).notes
 

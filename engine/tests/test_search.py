@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.answer.search import find_largest
-from engine.request import LARGEST_BATCH_SIZE
+from engine.request import MAX_BATCH_SIZE
 from engine.result import Source, Trial
 
 MIB = 1024**2
 FIXED_BYTES, SAMPLE_BYTES = 1000 * MIB, 70 * MIB
 
-SIZES = st.one_of(st.integers(1, 40), st.integers(1, LARGEST_BATCH_SIZE))
+SIZES = st.one_of(st.integers(1, 40), st.integers(1, MAX_BATCH_SIZE))
 GUESSES = st.one_of(st.none(), SIZES, st.integers(-5, 10**9))
 
 
@@ -154,9 +154,9 @@ def test_a_search_may_find_that_nothing_fits() -> None:
 def test_a_search_may_find_that_everything_fits() -> None:
     probe = Probe(up_to(10**9))
     outcome = find_largest(probe, batch_multiple=24)
-    assert outcome.largest_batch_size == LARGEST_BATCH_SIZE // 24 * 24
+    assert outcome.largest_batch_size == MAX_BATCH_SIZE // 24 * 24
     assert not outcome.next_batch_size_fails
-    assert max(probe.asked) <= LARGEST_BATCH_SIZE
+    assert max(probe.asked) <= MAX_BATCH_SIZE
 
 
 def test_a_multiple_beyond_the_bound_is_refused() -> None:
@@ -269,7 +269,7 @@ def memory_of(_batch_size: int) -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(
-    threshold=st.integers(0, LARGEST_BATCH_SIZE + 10),
+    threshold=st.integers(0, MAX_BATCH_SIZE + 10),
     guess=GUESSES,
     memory=st.functions(like=memory_of, returns=st.integers(0, 10**6), pure=True),
     limit_bytes=st.one_of(st.none(), st.integers(0, 10**6)),
@@ -279,13 +279,13 @@ def test_the_worst_case_is_logarithmic(
 ) -> None:
     probe = Probe(up_to(threshold), memory)
     find_largest(probe, guess=guess, limit_bytes=limit_bytes)
-    assert len(probe.asked) <= 2 * math.ceil(math.log2(LARGEST_BATCH_SIZE)) + 6
+    assert len(probe.asked) <= 2 * math.ceil(math.log2(MAX_BATCH_SIZE)) + 6
 
 
 @settings(deadline=None, max_examples=300)
 @given(
-    threshold=st.integers(0, LARGEST_BATCH_SIZE + 10),
-    expected=st.lists(st.integers(-5, LARGEST_BATCH_SIZE + 10), min_size=1),
+    threshold=st.integers(0, MAX_BATCH_SIZE + 10),
+    expected=st.lists(st.integers(-5, MAX_BATCH_SIZE + 10), min_size=1),
     batch_multiple=st.sampled_from([1, 8, 24]),
     known=st.lists(SIZES, max_size=2, unique=True),
 )
@@ -299,9 +299,9 @@ def test_any_expectation_ends_at_the_limit_in_logarithmically_many_probes(
         expect=lambda trials: expected[len(trials) % len(expected)],
         known=[probe.trial(size) for size in known],
     )
-    largest = min(threshold, LARGEST_BATCH_SIZE) // batch_multiple * batch_multiple
+    largest = min(threshold, MAX_BATCH_SIZE) // batch_multiple * batch_multiple
     assert outcome.largest_batch_size == largest
-    assert len(probe.asked) <= 2 * math.ceil(math.log2(LARGEST_BATCH_SIZE)) + 6
+    assert len(probe.asked) <= 2 * math.ceil(math.log2(MAX_BATCH_SIZE)) + 6
 
 
 def test_an_expectation_that_failed_is_left_in_doubling_steps_until_a_batch_fits() -> None:
@@ -317,7 +317,7 @@ def test_without_memory_numbers_the_probes_only_grow_with_the_error_of_the_guess
 ) -> None:
     guess = threshold + distance if above else threshold - distance
     probe = Probe(up_to(threshold))
-    find_largest(probe, guess=min(max(guess, 1), LARGEST_BATCH_SIZE))
+    find_largest(probe, guess=min(max(guess, 1), MAX_BATCH_SIZE))
     assert len(probe.asked) <= 2 * math.log2(distance + 2) + 3
 
 

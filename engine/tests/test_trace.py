@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.tracing.trace import (
-    MOST_STEPS,
+    MAX_STEPS,
     AffineTrace,
     Category,
     NeedsTwoSamples,
@@ -234,7 +234,7 @@ def test_a_repeating_step_is_replayed_until_it_settles(monkeypatch: pytest.Monke
     repeatable.replay()
     repeatable.replay(2**30)
     step((ALLOCATE, 0), (ALLOCATE, 1)).replay(2**30)
-    assert asked == [(2, 1), (2, MOST_STEPS), (0, MOST_STEPS)]
+    assert asked == [(2, 1), (2, MAX_STEPS), (0, MAX_STEPS)]
 
 
 def test_batch_one_has_a_stand_in_where_pytorch_refuses_it() -> None:

@@ -13,7 +13,7 @@ from torch import nn
 FEWEST = 6
 """Repeats that make a shorter model worth tracing."""
 
-_LONGEST_PERIOD = 8
+_MAX_PERIOD = 8
 """Blocks after which a model may repeat, such as five with a sliding window and one without."""
 
 _COUNT = "num_hidden_layers"
@@ -98,7 +98,7 @@ def _run(model: nn.Module, name: str, blocks: Sequence[nn.Module]) -> Run | None
             each[f"config.{configured}"] = value
     told = [{**each, **dict.fromkeys(each.keys() & {*counted})} for each in facts]
     best: Run | None = None
-    for period in range(1, min(_LONGEST_PERIOD, len(blocks) // FEWEST) + 1):
+    for period in range(1, min(_MAX_PERIOD, len(blocks) // FEWEST) + 1):
         for start, end in _repeated(told, period):
             run = Run(name, len(blocks), start, period, (end - start) // period, counted)
             if run.repeats >= FEWEST and (best is None or _saved(run) > _saved(best)):

@@ -33,7 +33,7 @@ _TILE = 128
 _NARROW_TILE = 64
 _OWN_BYTES = 1024
 """Beside copies and parts, in that convolution."""
-_LEAST_PIXELS_OF_PRODUCT = 400
+_MIN_PIXELS_OF_PRODUCT = 400
 """From so many pixels on, the gradient of a pointwise weight is a matrix product per image, whose
 results are then added up: so at 28 by 28 pixels, but no longer at 14 by 14."""
 
@@ -74,7 +74,7 @@ class Convolution:
         """Workspace of the gradient of the weight."""
         if self._copies_nothing:
             return 0
-        if self._is_product and self.pixels_in >= _LEAST_PIXELS_OF_PRODUCT:
+        if self._is_product and self.pixels_in >= _MIN_PIXELS_OF_PRODUCT:
             return self.images * self._sum_bytes
         return self._copied_bytes + self._parts * self._sum_bytes + _OWN_BYTES
 

@@ -17,11 +17,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 _aten = torch.ops.aten
 
-MOST_KNOWN = 2**20
+MAX_KNOWN = 2**20
 """Whole numbers are computed for real up to so many in a tensor: enough for the token ids and masks
 of the batches that are traced."""
 
-MOST_KNOWN_REALS = 2**8
+MAX_KNOWN_REALS = 2**8
 """Fractions are, up to so many: enough for the widths of a network's layers, or their rates."""
 
 _SERIES = {
@@ -75,9 +75,9 @@ class KeptValues(FakeTensorMode):
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
         """Whether a real tensor is small enough to be computed with."""
-        if type(t) is not torch.Tensor or t.device.type != "cpu" or t.numel() > MOST_KNOWN:
+        if type(t) is not torch.Tensor or t.device.type != "cpu" or t.numel() > MAX_KNOWN:
             return False
-        return not _has_fractions(t) or t.numel() <= MOST_KNOWN_REALS
+        return not _has_fractions(t) or t.numel() <= MAX_KNOWN_REALS
 
     def given(self, real: torch.Tensor) -> FakeTensor:
         """A fake tensor in the place of a real one; it keeps the values unless they are reals."""
@@ -201,12 +201,12 @@ def _few(func: Any, args: Sequence[Any]) -> bool:
     """Whether a tensor that is written down as numbers can be made for real."""
     if func._overloadpacket is _aten.arange:
         numbers = [abs(number) for number in args if isinstance(number, int | float)]
-        return bool(numbers) and max(numbers) <= MOST_KNOWN
+        return bool(numbers) and max(numbers) <= MAX_KNOWN
     if func is _aten.scalar_tensor.default:
         return True
     if func is _aten.linspace.default:
-        return int(args[2]) <= MOST_KNOWN
-    return torch.Size(args[0]).numel() <= MOST_KNOWN
+        return int(args[2]) <= MAX_KNOWN
+    return torch.Size(args[0]).numel() <= MAX_KNOWN
 
 
 def _chosen(func: Any, tensor: torch.Tensor, by: Any) -> torch.Tensor | None:
@@ -257,7 +257,7 @@ def _spreads(func: Any, args: Sequence[Any]) -> bool:
     if len(tensors) < 2 or not all(map(_is_known, tensors)):
         return False
     spread: torch.Size = torch.broadcast_shapes(*(one.shape for one in tensors))
-    return spread.numel() > MOST_KNOWN
+    return spread.numel() > MAX_KNOWN
 
 
 def _is_known(tensor: Any) -> bool:

@@ -14,7 +14,7 @@ from ..allocator.options import AllocatorOptions
 from ..errors import EngineError, InvalidInput
 from .column_sums import ColumnSum, at_numbers, numbers_of, with_scratch
 
-MOST_STEPS = 16
+MAX_STEPS = 16
 """So often a step is repeated under a limit; of all that were tried, none failed later than the
 eleventh time."""
 
@@ -188,14 +188,14 @@ class Trace:
         The last step runs once more if it can: by then the allocator's cache has settled. Under a
         limit it may not have, since what is given back leaves other blocks in other places: there
         a step that fits can be followed by one that does not. So it runs on until nothing changes
-        any more, or :data:`MOST_STEPS` times where something always does.
+        any more, or :data:`MAX_STEPS` times where something always does.
 
         Args:
             capacity_bytes: The most the allocator may reserve; ``None`` for no limit.
             options: How the allocator is set up.
         """
         again = self.events[self.last_step :] if self.repeatable else []
-        times = 1 if capacity_bytes is None else MOST_STEPS
+        times = 1 if capacity_bytes is None else MAX_STEPS
         return replay(self.events, self.sizes, capacity_bytes, options, self.streams, again, times)
 
     def nearby(self, more: int) -> Trace | None:

@@ -3,7 +3,7 @@
 Its fields stand by theme, one module each; :class:`Workload` has them all and checks them.
 """
 
-from .training import LARGEST_ACCUMULATION
+from .training import MAX_ACCUMULATION
 from .workload import OWN_CONFIG, Workload
 
-__all__ = ["LARGEST_ACCUMULATION", "OWN_CONFIG", "Workload"]
+__all__ = ["MAX_ACCUMULATION", "OWN_CONFIG", "Workload"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ..choices import Method, Rollout
 from ..fields import Described, Group, Interval
-from ..models.tasks import LARGEST_SEQUENCE_LENGTH
+from ..models.tasks import MAX_SEQUENCE_LENGTH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class LearningMethod:
     ] = Method.SFT
     completion_length: Annotated[
         int | None,
-        Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
+        Interval(ge=1, le=MAX_SEQUENCE_LENGTH),
         Described(
             "Answer length",
             "How many tokens of the sequence length are the answer; the rest is the prompt.",

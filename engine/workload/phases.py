@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..fields import Described, Group, Interval
-from ..models.tasks import LARGEST_SEQUENCE_LENGTH
+from ..models.tasks import MAX_SEQUENCE_LENGTH
 
-_MOST_BATCH = 65_536
-_MOST_SAMPLES = 100_000_000
+_MAX_BATCH = 65_536
+_MAX_SAMPLES = 100_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Phases:
 
     eval_batch_size: Annotated[
         int | None,
-        Interval(ge=1, le=_MOST_BATCH),
+        Interval(ge=1, le=_MAX_BATCH),
         Described(
             "Evaluation batch size",
             "Samples per evaluation batch, between training steps. Hugging Face's Trainer uses 8 "
@@ -30,7 +30,7 @@ class Phases:
     ] = None
     eval_samples: Annotated[
         int | None,
-        Interval(ge=1, le=_MOST_SAMPLES),
+        Interval(ge=1, le=_MAX_SAMPLES),
         Described(
             "Evaluation samples for metrics",
             "Size of the evaluation set, if you pass compute_metrics: the Trainer then keeps the "
@@ -42,7 +42,7 @@ class Phases:
     ] = None
     eval_accumulation_steps: Annotated[
         int | None,
-        Interval(ge=1, le=_MOST_SAMPLES),
+        Interval(ge=1, le=_MAX_SAMPLES),
         Described(
             "Evaluation accumulation steps",
             "After this many batches the Trainer moves the kept logits to the host.",
@@ -53,7 +53,7 @@ class Phases:
     ] = None
     eval_new_tokens: Annotated[
         int | None,
-        Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
+        Interval(ge=1, le=MAX_SEQUENCE_LENGTH),
         Described(
             "Tokens generated in evaluation",
             "New tokens for each sample, if evaluation generates (predict_with_generate of the "

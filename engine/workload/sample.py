@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..fields import Described, Group, Interval
-from ..models.tasks import LARGEST_IMAGE_SIZE, LARGEST_SEQUENCE_LENGTH, SIZES
+from ..models.tasks import MAX_IMAGE_SIZE, MAX_SEQUENCE_LENGTH, SIZES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class SampleSizes:
 
     sequence_length: Annotated[
         int | None,
-        Interval(ge=1, le=LARGEST_SEQUENCE_LENGTH),
+        Interval(ge=1, le=MAX_SEQUENCE_LENGTH),
         Described(
             "Sequence length",
             "Tokens per sample, for a model that reads or writes text.",
@@ -27,7 +27,7 @@ class SampleSizes:
     ] = None
     image_size: Annotated[
         int | None,
-        Interval(ge=1, le=LARGEST_IMAGE_SIZE),
+        Interval(ge=1, le=MAX_IMAGE_SIZE),
         Described(
             "Image size",
             "Pixels per side, for a model that reads images.",

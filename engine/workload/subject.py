@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..fields import Described, Group, Interval
-from ..models.config import LARGEST_LABEL_COUNT
+from ..models.config import MAX_LABEL_COUNT
 from ..models.tasks import Task
 
 
@@ -34,7 +34,7 @@ class Subject:
     ] = None
     label_count: Annotated[
         int | None,
-        Interval(ge=1, le=LARGEST_LABEL_COUNT),
+        Interval(ge=1, le=MAX_LABEL_COUNT),
         Described(
             "Labels",
             "Classes of a classifier; one makes it a regression.",

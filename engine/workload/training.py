@@ -8,8 +8,8 @@ from typing import Annotated
 from ..choices import Attention, Mode, Optimizer, Precision
 from ..fields import Described, Group, Interval
 
-LARGEST_ACCUMULATION = 1024
-LARGEST_RANK = 4096
+MAX_ACCUMULATION = 1024
+MAX_RANK = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class TrainingSettings:
     ] = Optimizer.ADAMW
     optimizer_rank: Annotated[
         int | None,
-        Interval(ge=1, le=LARGEST_RANK),
+        Interval(ge=1, le=MAX_RANK),
         Described(
             "Projection rank",
             "Of the gradients that GaLore and APOLLO project; 1 with apollo is APOLLO-Mini.",
@@ -68,7 +68,7 @@ class TrainingSettings:
     ] = None
     gradient_accumulation: Annotated[
         int,
-        Interval(ge=1, le=LARGEST_ACCUMULATION),
+        Interval(ge=1, le=MAX_ACCUMULATION),
         Described(
             "Gradient accumulation",
             "Micro-batches per optimizer step. Batch sizes here are per micro-batch.",

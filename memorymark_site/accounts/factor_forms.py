@@ -26,7 +26,7 @@ from django.db import transaction
 from memorymark_site.accounts import audit, throttle
 from memorymark_site.accounts.models import Action
 
-LONGEST_NAME = 60
+MAX_NAME_LENGTH = 60
 """Characters in the name of a passkey."""
 
 
@@ -122,8 +122,8 @@ class PasskeyForm(AddWebAuthnForm):  # type: ignore[misc]  # allauth has no type
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         name, passwordless = self.fields["name"], self.fields["passwordless"]
-        name.max_length, name.label = LONGEST_NAME, "Name"
-        name.widget.attrs["maxlength"] = LONGEST_NAME
+        name.max_length, name.label = MAX_NAME_LENGTH, "Name"
+        name.widget.attrs["maxlength"] = MAX_NAME_LENGTH
         name.help_text = "Where it is stored, e.g. my laptop or the blue key."
         passwordless.label = "Sign in without a password"
         passwordless.initial = True
@@ -135,13 +135,13 @@ class PasskeyForm(AddWebAuthnForm):  # type: ignore[misc]  # allauth has no type
         return cleaned
 
     def clean_name(self) -> str:
-        return str(super().clean_name())[:LONGEST_NAME]
+        return str(super().clean_name())[:MAX_NAME_LENGTH]
 
 
 class PasskeyNameForm(EditWebAuthnForm):  # type: ignore[misc]  # allauth has no types
     """A new name for a passkey."""
 
-    name = forms.CharField(max_length=LONGEST_NAME, label="Name")
+    name = forms.CharField(max_length=MAX_NAME_LENGTH, label="Name")
 
 
 class _Checked:

@@ -157,7 +157,7 @@ class TokenForm(forms.Form):
             )
         except tokens.TooManyTokens:
             self.add_error(
-                None, f"You have {tokens.MOST_TOKENS} tokens, the maximum. Revoke one first."
+                None, f"You have {tokens.MAX_TOKENS} tokens, the maximum. Revoke one first."
             )
             return None
         return token

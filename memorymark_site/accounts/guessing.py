@@ -17,7 +17,7 @@ from memorymark_site.accounts.models import Action, AuditEntry
 TOLD_EVERY = timedelta(days=1)
 """Someone who keeps guessing does not fill a mailbox, or the audit log."""
 
-_LONGEST_NAME = 150
+_MAX_NAME_LENGTH = 150
 
 AT_SIGN_IN = (
     "Someone entered too many wrong passwords for your account since you last signed in. If it "
@@ -30,7 +30,7 @@ def tell(name: str) -> None:
 
     It does not wait for the mail server: the time would tell whether there is such an account.
     """
-    typed = name.replace("\0", "").strip()[:_LONGEST_NAME]  # PostgreSQL takes no NUL
+    typed = name.replace("\0", "").strip()[:_MAX_NAME_LENGTH]  # PostgreSQL takes no NUL
     user = User.objects.filter(username__iexact=typed, is_active=True).first()
     if user is None or was_guessed_at(user, timezone.now() - TOLD_EVERY):
         return

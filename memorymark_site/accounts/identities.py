@@ -25,7 +25,7 @@ from memorymark_site.accounts.models import Action, Invitation
 from memorymark_site.accounts.roles import Role
 from memorymark_site.environment import OidcSettings
 
-_LONGEST_NAME = 30
+_MAX_NAME_LENGTH = 30
 _FORBIDDEN = re.compile(r"[^\w.+-]+")
 """In a user name: Django's rule, and no ``@``, so that nobody's address shows everywhere."""
 
@@ -212,7 +212,7 @@ def _shown(identity: Identity) -> str:
 def _free_name(identity: Identity) -> str:
     """A free user name: the preferred one, or with a number."""
     wished = identity.name.partition("@")[0] or identity.email.partition("@")[0]
-    start = _FORBIDDEN.sub("-", wished).strip("-.")[:_LONGEST_NAME] or "member"
+    start = _FORBIDDEN.sub("-", wished).strip("-.")[:_MAX_NAME_LENGTH] or "member"
     number = 1
     name = start
     while name_is_taken(name):

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 NOTE_USE_EVERY = timedelta(minutes=1)
 """Otherwise each request of a busy script would write to the row."""
 
-MOST_TOKENS = 50
+MAX_TOKENS = 50
 """Per member."""
 
 
 class TooManyTokens(Exception):
-    """The member has :data:`MOST_TOKENS` tokens."""
+    """The member has :data:`MAX_TOKENS` tokens."""
 
 
 def create(
@@ -53,9 +53,9 @@ def create(
         The stored row, and the token itself.
 
     Raises:
-        TooManyTokens: See :data:`MOST_TOKENS`.
+        TooManyTokens: See :data:`MAX_TOKENS`.
     """
-    if tokens_of(member).count() >= MOST_TOKENS:
+    if tokens_of(member).count() >= MAX_TOKENS:
         raise TooManyTokens
     expiry = None if days is None else timedelta(days=days)
     lasting = "never expires" if days is None else f"for {days} days"

@@ -28,7 +28,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.signature.json"
 
-LONGEST_LINE_BYTES = 64 * 2**20
+MAX_LINE_BYTES = 64 * 2**20
 """Per row, and for the manifest. The longest real ones are results of some 100 kB; more would be an
 attempt to fill the reader's memory."""
 
@@ -175,8 +175,8 @@ class Archive:
     def _lines(self, table: Table) -> Iterator[bytes]:
         try:
             with self._zip.open(f"{table.name}.jsonl") as member:
-                while line := member.readline(LONGEST_LINE_BYTES + 1):
-                    if len(line) > LONGEST_LINE_BYTES:
+                while line := member.readline(MAX_LINE_BYTES + 1):
+                    if len(line) > MAX_LINE_BYTES:
                         raise BadArchive(f"the backup is damaged: {table.name} has an endless row")
                     yield line
         except (KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
@@ -191,9 +191,9 @@ def _is_signed(file: ZipFile) -> bool:
     """
     try:
         with file.open(SIGNATURE) as member:
-            signature = json.loads(member.read(LONGEST_LINE_BYTES))
+            signature = json.loads(member.read(MAX_LINE_BYTES))
         with file.open(MANIFEST) as member:
-            right = _hmac(member.read(LONGEST_LINE_BYTES))
+            right = _hmac(member.read(MAX_LINE_BYTES))
         if signature["key"] != _key():
             return False
         if constant_time_compare(signature["hmac"], right):
@@ -217,7 +217,7 @@ def _hmac(text: bytes) -> str:
 def _manifest(file: ZipFile) -> Manifest:
     try:
         with file.open(MANIFEST) as member:
-            body = json.loads(member.read(LONGEST_LINE_BYTES))
+            body = json.loads(member.read(MAX_LINE_BYTES))
         if body["format"] > FORMAT:
             raise BadArchive(
                 "the backup is from a newer version of MemoryMark; restore it with that one"

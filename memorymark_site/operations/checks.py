@@ -16,7 +16,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connection
 
-SHORTEST_TOKEN = 16
+MIN_TOKEN_LENGTH = 16
 
 
 @register(Tags.compatibility)
@@ -81,9 +81,9 @@ def _keys() -> Iterator[CheckMessage]:
             hint="set the same SECRET_KEY on every machine",
             id="memorymark.W006",
         )
-    if settings.METRICS_TOKEN and len(settings.METRICS_TOKEN) < SHORTEST_TOKEN:
+    if settings.METRICS_TOKEN and len(settings.METRICS_TOKEN) < MIN_TOKEN_LENGTH:
         yield Warning(
-            f"MEMORYMARK_METRICS_TOKEN is easy to guess; it needs {SHORTEST_TOKEN} characters",
+            f"MEMORYMARK_METRICS_TOKEN is easy to guess; it needs {MIN_TOKEN_LENGTH} characters",
             hint="create one: python -c 'import secrets; print(secrets.token_urlsafe(24))'",
             id="memorymark.W007",
         )

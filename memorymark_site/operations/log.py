@@ -64,7 +64,7 @@ def logging_config(level: str, style: str, secrets: Iterable[str]) -> dict[str, 
     }
 
 
-LONGEST_REQUEST_ID = 64
+MAX_REQUEST_ID_LENGTH = 64
 
 _request_id: ContextVar[str] = ContextVar("request_id", default="")
 _analysis_id: ContextVar[int | None] = ContextVar("analysis_id", default=None)
@@ -179,7 +179,7 @@ def _about(record: logging.LogRecord) -> dict[str, object]:
 
 
 HEADER = "X-Request-ID"
-_SANE = re.compile(rf"[A-Za-z0-9._:-]{{1,{LONGEST_REQUEST_ID}}}")
+_SANE = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_REQUEST_ID_LENGTH}}}")
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ _GAP = 40
 _VALUE = 150
 """Room to the right of the longest bar for its number, in the SVG's units."""
 
-_LONGEST_LABEL = 34
+_MAX_LABEL_LENGTH = 34
 _FONT = "Inter, Helvetica, Arial, sans-serif"
 _TEXT, _MUTED, _EDGE = "#161817", "#5e6562", "#dfe1e0"
 
@@ -71,8 +71,8 @@ def bars_svg(columns: Sequence[Column], base: int | None) -> str:
     ]
     for number, column in enumerate(columns):
         label = column.label
-        if len(label) > _LONGEST_LABEL:
-            label = f"{label[: _LONGEST_LABEL - 1]}…"
+        if len(label) > _MAX_LABEL_LENGTH:
+            label = f"{label[: _MAX_LABEL_LENGTH - 1]}…"
         middle = _middle(number)
         parts.append(_text(_MARGIN, middle + 6, label, size=17))
         if column.pk == base:

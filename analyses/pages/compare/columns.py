@@ -102,10 +102,10 @@ FEWEST = 2
 MOST = 24
 """As many as the form of a new analysis submits together."""
 
-_LONGEST_ID = 18
+_MAX_ID_LENGTH = 18
 """In digits; databases cannot look up longer numbers."""
 
-_LONGEST_KEY = 40
+_MAX_KEY_LENGTH = 40
 """In characters; no number of a comparison has a longer key."""
 
 
@@ -159,8 +159,8 @@ class Choice:
             tuple(places[pk] if has_room else number for number, pk in enumerate(kept)),
             None,
             query.get("all") == "1",
-            query.get("x", "")[:_LONGEST_KEY],
-            query.get("y", "")[:_LONGEST_KEY],
+            query.get("x", "")[:_MAX_KEY_LENGTH],
+            query.get("y", "")[:_MAX_KEY_LENGTH],
             tuple(problems),
         )
         return choice.with_base(int(base) if _is_id(base) else None, named=_cut(base))
@@ -226,7 +226,7 @@ def history_address(columns: Sequence[Column]) -> str:
 
 
 def _is_id(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) <= _LONGEST_ID
+    return word.isascii() and word.isdigit() and len(word) <= _MAX_ID_LENGTH
 
 
 def _cut(word: str) -> str:

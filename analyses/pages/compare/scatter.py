@@ -14,7 +14,7 @@ from analyses.pages.compare.columns import Column
 from analyses.pages.compare.figures import FIGURES, Cell, Figure
 from engine.gpus import GIB
 
-_FEWEST_DOTS = 2
+_MIN_DOTS = 2
 _TITLE_LINE = 32
 """In characters; a longer line of an axis's title is cut on a phone."""
 
@@ -65,7 +65,7 @@ def scatter_of(columns: Sequence[Column], x: str = "", y: str = "") -> Scatter |
     Returns:
         ``None`` where fewer than two analyses have a speed and a cost.
     """
-    offered = {figure.key: figure for figure in FIGURES if _count(columns, figure) >= _FEWEST_DOTS}
+    offered = {figure.key: figure for figure in FIGURES if _count(columns, figure) >= _MIN_DOTS}
     usual = _usual(columns)
     if not set(usual) <= set(offered):
         return None

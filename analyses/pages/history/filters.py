@@ -24,7 +24,7 @@ from analyses.pages.history.search import (
 from analyses.pages.history.terms import Key
 from engine.software import in_words, parse
 
-LONGEST_SEARCH = 200
+MAX_SEARCH_LENGTH = 200
 """In characters; each term of it costs a query."""
 
 Choices = list[tuple[str, str]]
@@ -53,7 +53,7 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     q = SearchFilter(
         label="Search",
         method="search",
-        max_length=LONGEST_SEARCH,
+        max_length=MAX_SEARCH_LENGTH,
         widget=forms.TextInput(attrs={"data-key": "/", "data-key-label": "Search"}),
     )
     member = django_filters.CharFilter(label="Member", field_name="owner__username")

@@ -20,7 +20,7 @@ from analyses.models import Analysis, Note, Tag
 from analyses.pages.access import MemberRequest, find_analysis
 from memorymark_site.accounts.roles import Role, needs
 
-MOST_TAGS = 20
+MAX_TAGS = 20
 """On one analysis; more do not fit a page."""
 
 TAGGINGS = Analysis.tags.through._default_manager
@@ -74,8 +74,8 @@ def tag_names(given: Iterable[str]) -> list[str]:
             raise BadLabel(
                 f"“{name[:20]}…” is too long. A tag has at most {Tag.LONGEST} characters"
             )
-    if len(names) > MOST_TAGS:
-        raise BadLabel(f"{len(names)} tags are too many. The limit is {MOST_TAGS}")
+    if len(names) > MAX_TAGS:
+        raise BadLabel(f"{len(names)} tags are too many. The limit is {MAX_TAGS}")
     return names
 
 

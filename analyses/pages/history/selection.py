@@ -27,7 +27,7 @@ from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 from memorymark_site.accounts.roles import Role, needs
 
-MOST_SELECTED = 200
+MAX_SELECTED = 200
 """More than anyone ticks, and few enough for one SQL statement."""
 
 
@@ -137,8 +137,8 @@ def ids_from(text: str) -> list[int]:
         raise BadSelection(f"“{wrong[0][:20]}” is not the number of an analysis.")
     if not words:
         raise BadSelection("Select at least one analysis first.")
-    if len(words) > MOST_SELECTED:
-        raise BadSelection(f"You selected {len(words)} analyses. Select at most {MOST_SELECTED}.")
+    if len(words) > MAX_SELECTED:
+        raise BadSelection(f"You selected {len(words)} analyses. Select at most {MAX_SELECTED}.")
     return list(dict.fromkeys(map(int, words)))
 
 

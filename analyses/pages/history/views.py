@@ -74,7 +74,7 @@ class Page:
 class SaveViewForm(forms.Form):
     """A name for what the history shows now; ``query`` is untrusted."""
 
-    name = forms.CharField(max_length=SavedView.LONGEST_NAME)
+    name = forms.CharField(max_length=SavedView.MAX_NAME_LENGTH)
     query = forms.CharField(required=False, max_length=5000)
     is_shared = forms.BooleanField(required=False)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from analyses.formatting import gpu_name, model_name
 
-MOST_COMPARED = 24
+MAX_COMPARED = 24
 
-FEWEST_COMPARED = 2
+MIN_COMPARED = 2
 
 BATCHES = "compared_batches"
 
@@ -66,11 +66,11 @@ class Sweep:
     @property
     def problem(self) -> str:
         """Why it cannot be submitted, as a message of the engine is; empty if it can."""
-        if self.count < FEWEST_COMPARED:
+        if self.count < MIN_COMPARED:
             return "choose two or more models, precisions, batches or GPUs to compare"
-        if self.count > MOST_COMPARED:
+        if self.count > MAX_COMPARED:
             made = f"{self.factors} make {self.count:,} analyses"
-            return f"{made}; choose at most {MOST_COMPARED}"
+            return f"{made}; choose at most {MAX_COMPARED}"
         return ""
 
     def each(self) -> Iterator[dict[str, str]]:

@@ -10,12 +10,12 @@ from django.core.files.uploadhandler import FileUploadHandler
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 
-from engine.models.config import LARGEST_CONFIG_BYTES
+from engine.models.config import MAX_CONFIG_BYTES
 
 CONFIG_FILE = "config_file"
 """The file input beside the field ``config``; an uploaded file becomes that field's text."""
 
-KEPT_BYTES = LARGEST_CONFIG_BYTES + 1
+KEPT_BYTES = MAX_CONFIG_BYTES + 1
 """One more than allowed, so that the engine sees that a file is too large."""
 
 

@@ -21,7 +21,7 @@ from engine.models.presets import PRESETS
 from engine.request import FIELDS, AnalysisRequest, usual_values
 from engine.workload import OWN_CONFIG, Workload
 
-_LONGEST_LINKED = 500
+_MAX_LINKED_LENGTH = 500
 """Characters of a value in a link to the form."""
 
 
@@ -75,7 +75,7 @@ def _can_show(field: forms.Field, typed: str) -> bool:
         return typed in ("", "on")
     if isinstance(field.widget, forms.Select | forms.RadioSelect):
         return typed in _offered(field.widget.choices)
-    return len(typed) <= _LONGEST_LINKED
+    return len(typed) <= _MAX_LINKED_LENGTH
 
 
 def _offered(choices: Iterable[Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from ..building import forward_arguments, model_config
 from ..transformers_versions import text_part
 from .batch import Batch, one_label_each
 
-_LONGEST_QUESTION = 64
+_MAX_QUESTION_LENGTH = 64
 IGNORED = -100
 """The label of padding, which no loss counts."""
 _SPECIAL = ("_token_id", "_token_index")
@@ -155,7 +155,7 @@ def _in_two_parts(workload: Workload, texts: Batch, begin: int) -> Batch:
 
 def _short_part(workload: Workload) -> int:
     """The tokens of a question or a choice: a quarter of the text, cut as in scripts for SQuAD."""
-    return min(_LONGEST_QUESTION, (workload.sequence_length or 0) // 4)
+    return min(_MAX_QUESTION_LENGTH, (workload.sequence_length or 0) // 4)
 
 
 def token_ids(workload: Workload, count: int) -> torch.Tensor:

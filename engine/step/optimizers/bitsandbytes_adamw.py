@@ -12,8 +12,8 @@ from ...tracing.operations import OWN_KERNELS
 from ...workload import Workload
 
 _QUANTIZED_BLOCK = 256
-_LEAST_QUANTIZED = 4096
-_LEAST_PAGED = 100_000
+_MIN_QUANTIZED = 4096
+_MIN_PAGED = 100_000
 """Numbers of a tensor."""
 _MOMENTS = (1, 2)
 
@@ -84,9 +84,9 @@ class AdamWLayout(torch.optim.Optimizer):
 
     def _new_state(self, parameter: torch.nn.Parameter) -> dict[str, torch.Tensor | int]:
         count = parameter.numel()
-        is_quantized = self._bits == 8 and count >= _LEAST_QUANTIZED
+        is_quantized = self._bits == 8 and count >= _MIN_QUANTIZED
         dtype = torch.uint8 if is_quantized else torch.float32
-        is_paged = self._is_paged and count >= _LEAST_PAGED
+        is_paged = self._is_paged and count >= _MIN_PAGED
         state: dict[str, torch.Tensor | int] = {
             "paged_bytes": len(_MOMENTS) * count * dtype.itemsize if is_paged else 0
         }

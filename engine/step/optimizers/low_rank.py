@@ -24,7 +24,7 @@ _BETA1, _BETA2 = 0.9, 0.999
 _EPSILON = 1e-6
 _GALORE_SCALE = 0.25
 _APOLLO_MINI_SCALE = 128.0
-_MOST_GROWTH = 1.01
+_MAX_GROWTH = 1.01
 
 
 def projected_weights(model: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -189,7 +189,7 @@ class ApolloAdamW(LowRankAdamW):
                     norm = torch.norm(scaled)
                     if "norm" in state:
                         limiter = norm / (state["norm"] + 1e-8)
-                        limiter = limiter.clamp_(min=_MOST_GROWTH).div_(_MOST_GROWTH)
+                        limiter = limiter.clamp_(min=_MAX_GROWTH).div_(_MAX_GROWTH)
                         state["norm"] = norm / limiter
                         scaled = scaled / limiter
                     else:

@@ -12,7 +12,7 @@ import torch
 REFRESH_EVERY = 1000
 BLOCK = 512
 """The longest side of a block, and of a preconditioner."""
-LARGEST_SIDE = 8192
+MAX_SIDE = 8192
 """A tensor with a longer side has no preconditioners."""
 
 _FIRST_REFRESH = 2
@@ -21,7 +21,7 @@ _STARTS_AT = 25
 _BETA1, _BETA2 = 0.9, 0.999
 _EPSILON = 1e-6
 _POWER_ITERATIONS = 100
-_MOST_ITERATIONS = 100
+_MAX_ITERATIONS = 100
 _TOLERANCE, _MOST_ERROR_GROWTH = 1e-3, 1.2
 
 
@@ -124,7 +124,7 @@ class Blocks:
     def of(cls, tensor: torch.Tensor) -> Blocks:
         """The blocks of a parameter."""
         shape = _merged(tensor.shape)
-        if len(shape) == 1 or max(tensor.shape) > LARGEST_SIDE:
+        if len(shape) == 1 or max(tensor.shape) > MAX_SIDE:
             return cls(shape, None)
         return cls(shape, tuple(_cut(side) for side in shape))
 
@@ -253,7 +253,7 @@ def _inverse_root(matrix: torch.Tensor, power: int, iterations: int | None) -> t
     shifted = (1 - share) * identity
     error = torch.dist(rest, identity, p=torch.inf)
     factor, next_rest, next_root = (torch.empty_like(one) for one in (rest, rest, root))
-    for number in range(1, 1 + (iterations or _MOST_ITERATIONS)):
+    for number in range(1, 1 + (iterations or _MAX_ITERATIONS)):
         torch.add(shifted, share * rest, out=factor)
         torch.matmul(root, factor, out=next_root)
         torch.matmul(torch.linalg.matrix_power(factor, power), rest, out=next_rest)

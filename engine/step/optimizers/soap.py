@@ -11,7 +11,7 @@ import torch
 from .refreshes import is_due
 
 REFRESH_EVERY = 10
-LARGEST_SIDE = 10_000
+MAX_SIDE = 10_000
 """A longer side of a tensor has no preconditioner."""
 
 _BETA = 0.95
@@ -90,7 +90,7 @@ class Soap(torch.optim.Optimizer):
 
 def _new_statistic(grad: torch.Tensor, side: int) -> torch.Tensor | None:
     length = grad.shape[side]
-    if grad.dim() == 1 or length > LARGEST_SIDE:
+    if grad.dim() == 1 or length > MAX_SIDE:
         return None
     return torch.zeros(length, length, device=grad.device, dtype=grad.dtype)
 

@@ -93,12 +93,12 @@ def test_the_page_creates_no_token_without_an_expiry() -> None:
 
 
 def test_the_number_of_tokens_is_limited(browser: Client, member: User) -> None:
-    for number in range(tokens.MOST_TOKENS):
+    for number in range(tokens.MAX_TOKENS):
         tokens.create(member, f"token {number}", Scope.READ, 7)
     shown = browser.post(URL, {"name": "one more", "scope": "read", "days": "7"}).content.decode()
 
     assert "Revoke one first" in shown
-    assert ApiToken.objects.count() == tokens.MOST_TOKENS
+    assert ApiToken.objects.count() == tokens.MAX_TOKENS
 
 
 def test_a_revoked_token_does_not_work(browser: Client) -> None:

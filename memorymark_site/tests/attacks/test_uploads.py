@@ -19,7 +19,7 @@ from analyses.models import Analysis, Query, Training
 from analyses.pages.new.values import default_values
 from analyses.pages.new.widgets import OTHER_MODEL
 from analyses.tests.factories import make_user
-from engine.models.config import LARGEST_CONFIG_BYTES
+from engine.models.config import MAX_CONFIG_BYTES
 from engine.models.presets import PRESETS
 from memorymark_site.accounts.models import ApiToken
 from memorymark_site.tests.attacks.serving import Site
@@ -184,7 +184,7 @@ def test_a_file_of_20_mb(page: Client) -> None:
     """It is read completely, and only as much as a config is kept."""
     answer = _upload(page, b"x" * 20 * 2**20, "config.json")
     assert answer.status_code == 200
-    assert len(answer.content) < 3 * LARGEST_CONFIG_BYTES
+    assert len(answer.content) < 3 * MAX_CONFIG_BYTES
     assert not Analysis.objects.exists()
 
 

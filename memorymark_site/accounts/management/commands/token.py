@@ -34,6 +34,6 @@ class Command(BaseCommand):
         try:
             _, token = tokens.create(user, label, Scope(scope), days)
         except tokens.TooManyTokens as error:
-            most = tokens.MOST_TOKENS
+            most = tokens.MAX_TOKENS
             raise CommandError(f"{name} has {most} tokens; revoke one first") from error
         self.stdout.write(token)
