@@ -23,7 +23,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from engine.allocator.caching import ALLOCATE
-from engine.choices import ZERO, Optimizer, Precision
+from engine.choices import ZERO, Precision
+from engine.optimizers import Optimizer
 from engine.parallel.zero import cast_trained, computed_alone
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch

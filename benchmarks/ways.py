@@ -7,17 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.errors import Errors
-from engine.choices import (
-    MATRIX_OPTIMIZERS,
-    ZERO,
-    Adapter,
-    Batching,
-    CrossEntropy,
-    Method,
-    Optimizer,
-    Parallelism,
-)
+from engine.choices import ZERO, Adapter, Batching, CrossEntropy, Method, Parallelism
 from engine.choices import Quantization as Quantized
+from engine.optimizers import Optimizer
 from engine.workload import Workload
 
 REAL = "real steps on a CPU"
@@ -84,7 +76,7 @@ WAYS = (
     ),
     Way(
         "GaLore, APOLLO, SOAP, Shampoo", PACKAGE, "optimizer_packages",
-        _optimizer(*MATRIX_OPTIMIZERS),
+        lambda w: w.optimizer.spec.needs_whole_matrices,
     ),
     Way("optimizer in backward", REAL, _STEPS, lambda w: w.optimizer_in_backward),
     Way("gradient checkpointing", REAL, _STEPS, lambda w: w.gradient_checkpointing),

@@ -23,41 +23,6 @@ class Precision(Choice):
     BF16_TRUE = "bf16-true", "bf16-true: weights in bfloat16 too"
 
 
-class Optimizer(Choice):
-    """Optimizers; ``none`` runs forward, loss and backward only."""
-
-    ADAMW = "adamw", "AdamW, fused"
-    ADAMW_FOREACH = "adamw-foreach", "AdamW, foreach"
-    ADAMW_8BIT = "adamw-8bit", "AdamW, 8-bit (bitsandbytes)"
-    PAGED_ADAMW = "paged-adamw", "AdamW, paged (bitsandbytes)"
-    PAGED_ADAMW_8BIT = "paged-adamw-8bit", "AdamW, paged and 8-bit (bitsandbytes)"
-    SCHEDULE_FREE_ADAMW = "schedule-free-adamw", "AdamW, schedule-free"
-    ADAM_MINI = "adam-mini", "Adam-mini"
-    MUON = "muon", "Muon for hidden matrices, AdamW for the rest"
-    GALORE = "galore", "GaLore: AdamW on projected gradients"
-    GALORE_8BIT = "galore-8bit", "GaLore, moments in 8 bits (bitsandbytes)"
-    APOLLO = "apollo", "APOLLO: AdamW on random projections"
-    SOAP = "soap", "SOAP"
-    SHAMPOO = "shampoo", "Shampoo, in blocks"
-    ADAFACTOR = "adafactor", "Adafactor"
-    LION = "lion", "Lion"
-    SGD_MOMENTUM = "sgd-momentum", "SGD with momentum"
-    SGD = "sgd", "SGD"
-    RMSPROP = "rmsprop", "RMSprop"
-    ADAGRAD = "adagrad", "Adagrad"
-    NONE = "none", "none: forward, loss and backward only"
-
-
-LOW_RANK = {Optimizer.GALORE: 128, Optimizer.GALORE_8BIT: 128, Optimizer.APOLLO: 256}
-"""Optimizers that project gradients to a low rank, and which, where none is given: that of
-transformers' Trainer, and that of apollo-torch's examples."""
-PROJECTED_MODULES = r".*\.\d+\..*"
-"""The modules whose linear layers they project, by their names: those of numbered blocks. Heads and
-embeddings are not, as in the papers' own runs."""
-MATRIX_OPTIMIZERS = (*LOW_RANK, Optimizer.SOAP, Optimizer.SHAMPOO)
-"""Those that multiply whole matrices with others, which they renew from time to time."""
-
-
 class Mode(Choice):
     """Module mode. ``eval`` switches dropout off and still runs backward."""
 

@@ -11,12 +11,13 @@ from typing import Annotated, Any
 from .allocator.options import AllocatorOptions
 from .assumptions import Assumptions
 from .border import read, settle
-from .choices import Attention, Batching, Goal, Optimizer, Precision
+from .choices import Attention, Batching, Goal, Precision
 from .errors import InvalidInput
 from .fields import NONE, Described, Field, Group, Interval, described_fields
 from .gpus import ANY, GPUS, HOW_TO_LIST, LOCAL, Gpu, canonical_name
 from .models.presets import find_model
 from .models.tasks import Kind
+from .optimizers import Optimizer
 from .parsing import bytes_of, collect, unknown_fields
 from .texts import Texts, refused
 from .workload import MAX_ACCUMULATION, Workload

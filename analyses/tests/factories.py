@@ -36,8 +36,9 @@ from engine.answer import economics
 from engine.answer.energy import power_in
 from engine.answer.worth import is_worth_it
 from engine.assumptions import Assumptions
-from engine.choices import Goal, Optimizer
+from engine.choices import Goal
 from engine.gpus import GIB, GPUS
+from engine.optimizers import Optimizer
 from engine.recording import Loop, TrainingRecord
 from engine.request import AnalysisRequest
 from engine.result import (

@@ -19,10 +19,10 @@ from analyses.pages.new.form import AnalysisForm
 from analyses.pages.new.values import default_values, values_of
 from analyses.pages.new.widgets import gpu_choices
 from analyses.tests.factories import make_analysis, make_request
-from engine.choices import Optimizer
 from engine.gpus import GIB, GPUS
 from engine.models.config import MAX_CONFIG_BYTES
 from engine.models.presets import PRESETS
+from engine.optimizers import Optimizer
 from engine.request import FIELDS, AnalysisRequest
 
 NEW = "/new/"

@@ -13,8 +13,9 @@ from analyses.tests.factories import (
     make_trial,
     of_first_version,
 )
-from engine.choices import Optimizer, Parallelism
+from engine.choices import Parallelism
 from engine.errors import InvalidInput
+from engine.optimizers import Optimizer
 from engine.result import AnalysisResult, Comparison, MeasuredOn, Source
 from engine.workload import Workload
 

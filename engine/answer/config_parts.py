@@ -3,67 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from ..choices import (
-    LOW_RANK,
-    PROJECTED_MODULES,
     ZERO,
     Adapter,
     Attention,
     CrossEntropy,
-    Optimizer,
     Parallelism,
     Precision,
     Quantization,
     Recompute,
 )
 from ..models.tasks import Task
+from ..optimizers import PROJECTED_MODULES
 from ..workload import Workload
 
 HALF = {Precision.BF16_MIXED: "bfloat16", Precision.FP16_MIXED: "float16"}
-
-
-_TORCH_OPTIMIZERS: Mapping[Optimizer, str] = {
-    Optimizer.ADAMW: "torch.optim.AdamW(model.parameters(), fused=True)",
-    Optimizer.ADAMW_FOREACH: "torch.optim.AdamW(model.parameters(), foreach=True)",
-    Optimizer.ADAMW_8BIT: "bitsandbytes.optim.AdamW8bit(model.parameters())",
-    Optimizer.PAGED_ADAMW: "bitsandbytes.optim.PagedAdamW(model.parameters())",
-    Optimizer.PAGED_ADAMW_8BIT: "bitsandbytes.optim.PagedAdamW8bit(model.parameters())",
-    Optimizer.ADAM_MINI: "adam_mini.Adam_mini(model.named_parameters())",
-    Optimizer.MUON: "memorymark.step.optimizers.muon_with_adamw(model, lr=1e-3)",
-    Optimizer.SCHEDULE_FREE_ADAMW: "schedulefree.AdamWScheduleFree(model.parameters())",
-    Optimizer.GALORE: "galore_torch.GaLoreAdamW(groups)",
-    Optimizer.GALORE_8BIT: "galore_torch.GaLoreAdamW8bit(groups)",
-    Optimizer.APOLLO: "apollo_torch.APOLLOAdamW(groups)",
-    Optimizer.SOAP: "pytorch_optimizer.SOAP(model.parameters())",
-    Optimizer.SHAMPOO: "pytorch_optimizer.ScalableShampoo(model.parameters())",
-    Optimizer.ADAFACTOR: "transformers.Adafactor(model.parameters())",
-    Optimizer.LION: "bitsandbytes.optim.Lion(model.parameters())",
-    Optimizer.SGD_MOMENTUM: "torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)",
-    Optimizer.SGD: "torch.optim.SGD(model.parameters(), lr=1e-3)",
-    Optimizer.RMSPROP: "torch.optim.RMSprop(model.parameters())",
-    Optimizer.ADAGRAD: "torch.optim.Adagrad(model.parameters())",
-}
 
 
 LIGER = str(
     dict.fromkeys(("rope", "rms_norm", "swiglu", "cross_entropy"), False)
     | {"fused_linear_cross_entropy": True}
 ).replace("'", '"')
-"""Of Liger-Kernel's kernels the one that the prediction is for."""
+"""Arguments that enable the one of Liger-Kernel's kernels that the prediction is for."""
 
 
 def of_projections(workload: Workload) -> dict[str, str | int | float]:
     """The settings of the weights that are projected; none of other optimizers."""
-    if workload.optimizer not in LOW_RANK:
+    spec = workload.optimizer.spec
+    if spec.rank is None:
         return {}
-    rank = workload.optimizer_rank or LOW_RANK[workload.optimizer]
-    given: dict[str, str | int | float] = {"rank": rank, "update_proj_gap": 200}
-    if workload.optimizer in (Optimizer.GALORE, Optimizer.GALORE_8BIT):
-        return given | {"scale": 0.25, "proj_type": "std"}
-    kind, scale = ("tensor", 128.0) if rank == 1 else ("channel", 1.0)
-    return given | {"scale": scale, "proj_type": "std", "proj": "random", "scale_type": kind}
+    rank = workload.optimizer_rank or spec.rank
+    given = {"rank": rank, "update_proj_gap": 200, **spec.projection}
+    if rank == 1 and "scale_type" in given:
+        given |= {"scale": 128.0, "scale_type": "tensor"}
+    return given
 
 
 def parameter_groups(workload: Workload) -> list[str]:
@@ -83,12 +57,12 @@ def parameter_groups(workload: Workload) -> list[str]:
 
 
 def made_by(workload: Workload) -> str | None:
-    """What makes the optimizer; ``None`` if there is none."""
+    """The expression that creates the optimizer; ``None`` if there is none."""
     if workload.optimizer_offload and workload.parallelism not in ZERO:
         return (
             "torchao.optim.CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW, fused=True)"
         )
-    return _TORCH_OPTIMIZERS.get(workload.optimizer)
+    return workload.optimizer.spec.constructor or None
 
 
 def optimizer_lines(workload: Workload) -> list[str]:
@@ -123,11 +97,11 @@ _ATTENTION = {
     Attention.FLASH: "flash_attention_2",
     Attention.FLEX: "flex_attention",
 }
-"""Of those that transformers does not choose by itself."""
+"""transformers' names of the implementations that it does not choose by itself."""
 
 
 def model_lines(workload: Workload) -> list[str | None]:
-    """What is done to the model itself, in the order in which it is done."""
+    """The lines that change the model itself, in order."""
     lines: list[str | None] = []
     if workload.quantization is not Quantization.NONE:
         lines += _loaded_quantized(workload)
@@ -169,7 +143,7 @@ def _frozen(task: Task | None) -> list[str]:
 
 
 def products_kept(workload: Workload) -> list[str]:
-    """What says that matrix products and attention are not computed again."""
+    """The lines that keep matrix products and attention from being recomputed."""
     if workload.recompute is Recompute.ALL:
         return []
     return [

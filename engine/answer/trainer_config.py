@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 
-from ..choices import (
-    LOW_RANK,
-    PROJECTED_MODULES,
-    ZERO,
-    CrossEntropy,
-    Method,
-    Optimizer,
-    Parallelism,
-    Precision,
-    Recompute,
-    Rollout,
-)
+from ..choices import ZERO, CrossEntropy, Method, Parallelism, Precision, Recompute, Rollout
 from ..models.tasks import Task
+from ..optimizers import PROJECTED_MODULES, Optimizer
 from ..workload import Workload
 from .config_parts import (
     LIGER,
@@ -32,34 +21,15 @@ from .config_parts import (
 )
 from .loaders import collator, packing, sampling
 
-_TRAINER_OPTIMIZERS: Mapping[Optimizer, str] = {
-    Optimizer.ADAMW: "adamw_torch_fused",
-    Optimizer.ADAMW_FOREACH: "adamw_torch",
-    Optimizer.ADAMW_8BIT: "adamw_bnb_8bit",
-    Optimizer.PAGED_ADAMW: "paged_adamw_32bit",
-    Optimizer.PAGED_ADAMW_8BIT: "paged_adamw_8bit",
-    Optimizer.SCHEDULE_FREE_ADAMW: "schedule_free_adamw",
-    Optimizer.GALORE: "galore_adamw",
-    Optimizer.GALORE_8BIT: "galore_adamw_8bit",
-    Optimizer.APOLLO: "apollo_adamw",
-    Optimizer.ADAFACTOR: "adafactor",
-    Optimizer.LION: "lion_32bit",
-    Optimizer.SGD_MOMENTUM: "sgd",
-    Optimizer.SGD: "sgd",
-    Optimizer.RMSPROP: "rmsprop",
-    Optimizer.ADAGRAD: "adagrad",
-}
-
-
 _TRL = {method: method.upper() for method in Method} | {
     Method.SFT: "",
     Method.DISTILLATION: "Distillation",
 }
-"""How TRL's classes begin; empty for transformers' own."""
+"""Prefixes of TRL's classes, by method; empty for transformers' own."""
 
 
 def trainer_lines(workload: Workload, batch_size: int) -> str:
-    """For transformers' Trainer, or TRL's for a method of its own; some are experiments."""
+    """Lines for transformers' Trainer, or TRL's for its own methods; some are experimental."""
     given = _arguments(workload, batch_size)
     name = _TRL[workload.method]
     seq2seq = "" if workload.eval_new_tokens is None else "Seq2Seq"
@@ -76,7 +46,7 @@ def trainer_lines(workload: Workload, batch_size: int) -> str:
     if evaluated and workload.eval_samples is not None:
         evaluated += ", compute_metrics=compute_metrics"
     arguments = [f"    {name}={value}," for name, value in given.items() if value]
-    knows_it = workload.optimizer in (*_TRAINER_OPTIMIZERS, Optimizer.NONE)
+    knows_it = workload.optimizer is Optimizer.NONE or workload.optimizer.spec.trainer
     from_torchao = workload.optimizer_offload and workload.parallelism not in ZERO
     made = None if knows_it and not from_torchao else made_by(workload)
     rewarded = "reward_funcs, " if workload.method is Method.GRPO else ""
@@ -109,7 +79,7 @@ def trainer_lines(workload: Workload, batch_size: int) -> str:
 
 
 def _lengths(workload: Workload) -> dict[str, str]:
-    """How long texts are, for a trainer of TRL's."""
+    """Length arguments for one of TRL's trainers."""
     if workload.method is Method.PPO:
         answered = workload.completion_length or (workload.sequence_length or 0) - 1
         return {"response_length": str(answered)}
@@ -143,9 +113,7 @@ def _arguments(workload: Workload, batch_size: int) -> dict[str, str]:
         "tf32": true(workload.precision is Precision.TF32),
         "optim": quoted(_trainer_optimizer(workload)),
         "optim_args": quoted(_optimizer_arguments(workload)),
-        "optim_target_modules": (
-            f'r"{PROJECTED_MODULES}"' if workload.optimizer in LOW_RANK else ""
-        ),
+        "optim_target_modules": (f'r"{PROJECTED_MODULES}"' if workload.optimizer.spec.rank else ""),
         "gradient_checkpointing": true(workload.gradient_checkpointing),
         "activation_checkpointing_kwargs": _checkpointing_arguments(workload),
         "use_liger_kernel": true(workload.cross_entropy is CrossEntropy.LIGER),
@@ -178,14 +146,14 @@ def _evaluation(workload: Workload) -> dict[str, str]:
 
 def _trainer_optimizer(workload: Workload) -> str | None:
     """The Trainer's name of an optimizer; ``None`` if it has none."""
-    name = _TRAINER_OPTIMIZERS.get(workload.optimizer)
+    name = workload.optimizer.spec.trainer
     return f"{name}_layerwise" if name and workload.optimizer_in_backward else name
 
 
 def _optimizer_arguments(workload: Workload) -> str | None:
-    """What the Trainer passes to an optimizer beside its defaults."""
-    if workload.optimizer is Optimizer.SGD_MOMENTUM:
-        return "momentum=0.9"
+    """Arguments that the Trainer passes to an optimizer beside its defaults."""
+    if workload.optimizer.spec.trainer_arguments:
+        return workload.optimizer.spec.trainer_arguments
     given = of_projections(workload)
     return ", ".join(f"{name}={value}" for name, value in given.items()) or None
 
@@ -204,7 +172,7 @@ def _left_to_trainer(workload: Workload) -> Workload:
 
 
 def _checkpointing_arguments(workload: Workload) -> str:
-    """How layers are recomputed, for a Trainer; empty for its own way."""
+    """Checkpointing arguments of a Trainer; empty for its default."""
     every = workload.checkpoint_every
     given = [f'"every_n_layers": {every}'] if every > 1 else []
     if workload.gradient_checkpointing and workload.activation_offload:
@@ -230,7 +198,7 @@ def _deepspeed(workload: Workload) -> str:
 
 
 def _offloaded(workload: Workload) -> dict[str, object]:
-    """What DeepSpeed keeps on the host."""
+    """DeepSpeed's settings for what it keeps on the host."""
     host = {"device": "cpu", "pin_memory": True}
     if workload.cpu_offload:
         return {"offload_optimizer": host, "offload_param": host}

@@ -7,16 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..choices import (
-    LOW_RANK,
-    ZERO,
-    Batching,
-    Method,
-    Optimizer,
-    Parallelism,
-    Precision,
-)
+from ..choices import ZERO, Batching, Method, Parallelism, Precision
 from ..models.tasks import Task
+from ..optimizers import Optimizer
 from ..workload import Workload
 from .config_parts import (
     HALF,
@@ -55,7 +48,7 @@ class TrainingConfig:
     """The lines for one way of training.
 
     Attributes:
-        name: Of the library, to choose by.
+        name: Name of the library, to choose by.
         text: Python code to paste.
     """
 
@@ -75,7 +68,7 @@ def training_configs(workload: Workload, batch_size: int) -> list[TrainingConfig
     if workload.method is not Method.SFT:
         return [TrainingConfig("TRL", trainer_lines(workload, batch_size))]
     makes_batches = workload.batching is Batching.MAX_TOKENS
-    if workload.optimizer in LOW_RANK and workload.optimizer_in_backward and not makes_batches:
+    if workload.optimizer.spec.rank and workload.optimizer_in_backward and not makes_batches:
         return [
             TrainingConfig("Trainer", trainer_lines(workload, batch_size))
         ]  # its layer-wise ones

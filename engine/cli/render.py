@@ -12,9 +12,9 @@ from rich.text import Text
 from ..answer.certificate import measured_on_rows
 from ..answer.economics import Speedup
 from ..answer.worth import is_worth_it, may_be_worth_it
-from ..choices import Optimizer
 from ..gpus import GIB
 from ..models.tasks import SIZES
+from ..optimizers import Optimizer
 from ..request import FIELDS
 from ..result import (
     AnalysisResult,

@@ -1,9 +1,10 @@
-"""What adapters and quantized weights do not combine with."""
+"""Settings that cannot be combined with adapters and quantized weights."""
 
 from __future__ import annotations
 
-from ..choices import Adapter, Optimizer, Parallelism, Quantization
+from ..choices import Adapter, Parallelism, Quantization
 from ..models.tasks import Task
+from ..optimizers import Optimizer
 from .contradiction import (
     GIVEN,
     NAMED,

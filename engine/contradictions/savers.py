@@ -1,9 +1,10 @@
-"""What saves memory, and what that does not combine with."""
+"""Settings that save memory, and others that cannot be combined with them."""
 
 from __future__ import annotations
 
-from ..choices import ZERO, Attention, Method, Optimizer, Parallelism, Precision, Recompute
+from ..choices import ZERO, Attention, Method, Parallelism, Precision, Recompute
 from ..models.tasks import Task
+from ..optimizers import Optimizer
 from .contradiction import IN_PARTS, OFF, ON, Contradiction, is_of_a_package, one_of, other_than
 
 _KEEPS_LOGITS = one_of(*(method for method in Method if method.keeps_logits))
@@ -88,7 +89,7 @@ SAVERS = (
     Contradiction(
         {
             "optimizer_in_backward": ON,
-            "optimizer": one_of(Optimizer.NONE, Optimizer.MUON, Optimizer.ADAM_MINI),
+            "optimizer": one_of(*(one for one in Optimizer if not one.spec.takes_one_weight)),
         },
         "there is one optimizer for each weight; switch it off or choose adamw",
     ),

@@ -1,4 +1,4 @@
-"""What does not combine on several GPUs."""
+"""Settings that cannot be combined on several GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ..choices import (
     Attention,
     CrossEntropy,
     Method,
-    Optimizer,
     Parallelism,
     Precision,
     Quantization,
@@ -17,6 +16,7 @@ from ..choices import (
     Rotation,
 )
 from ..models.tasks import Task
+from ..optimizers import Optimizer
 from .contradiction import (
     GIVEN,
     IN_PARTS,
@@ -34,18 +34,9 @@ if TYPE_CHECKING:
     from ..workload import Workload
 
 _CAUSAL = Task.CAUSAL_LANGUAGE_MODELLING
-_FOR_ZERO = (
-    Optimizer.ADAMW,
-    Optimizer.ADAMW_FOREACH,
-    Optimizer.LION,
-    Optimizer.SGD_MOMENTUM,
-    Optimizer.SGD,
-    Optimizer.RMSPROP,
-    Optimizer.ADAGRAD,
-)
-"""Those that treat each number alone, so that DeepSpeed may flatten weights for them."""
+_FOR_ZERO = [one for one in Optimizer if one.spec.is_elementwise]
 _DEGREES = ("tensor_parallel", "pipeline_parallel")
-"""By which a model is in parts on several GPUs."""
+"""Fields that divide a model into parts on several GPUs."""
 _NOT_IN_PARTS: tuple[tuple[str, Values], ...] = (
     ("lora_rank", GIVEN),
     ("method", other_than(Method.SFT)),
@@ -58,9 +49,9 @@ _NOT_IN_PARTS: tuple[tuple[str, Values], ...] = (
     ("compile", ON),
     ("optimizer_in_backward", ON),
 )
-"""What is not predicted where GPUs have parts of a model."""
+"""Settings that are not predicted where GPUs have parts of a model."""
 _IN_CONTEXT = ("lora_rank", "cpu_offload", "cross_entropy", "activation_offload")
-"""Of these, what is predicted where they have parts of a sequence."""
+"""Fields of these that are predicted where GPUs have parts of a sequence."""
 
 
 def _are_no_layers_of_stages(workload: Workload) -> bool:

@@ -1,26 +1,16 @@
-"""What attention, caches, images and optimizers do not combine with."""
+"""Settings that cannot be combined with attention, caches, images and optimizers."""
 
 from __future__ import annotations
 
-from ..choices import LOW_RANK, MATRIX_OPTIMIZERS, Attention, Optimizer, Parallelism, Precision
+from ..choices import Attention, Parallelism, Precision
 from ..models.diffusion import IMAGE_MULTIPLE
 from ..models.tasks import Task
+from ..optimizers import Optimizer
 from .contradiction import GIVEN, ON, Contradiction, is_of_a_package, one_of, other_than
 
 _IN_FP32 = one_of(Precision.FP32, Precision.TF32)
-_NOT_ON_SHARDS = one_of(
-    Optimizer.ADAFACTOR,
-    Optimizer.ADAMW_8BIT,
-    Optimizer.PAGED_ADAMW,
-    Optimizer.PAGED_ADAMW_8BIT,
-    Optimizer.ADAM_MINI,
-    Optimizer.MUON,
-    *MATRIX_OPTIMIZERS,
-)
-# transformers' Adafactor mixes shards with whole tensors; bitsandbytes' kernels refuse those of
-# fully_shard (0.50.2: "got mixed torch.Tensor and DTensor") and read past the end of others
-# (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633); Muon's products gather
-# whole matrices, one after another; GaLore, APOLLO, SOAP and Shampoo need whole matrices too.
+_NOT_ON_SHARDS = one_of(*(one for one in Optimizer if not one.spec.runs_on_shards))
+_PROJECTING = [one for one in Optimizer if one.spec.rank is not None]
 
 TRAINING = (
     Contradiction(
@@ -47,15 +37,15 @@ TRAINING = (
         "Adam-mini looks for heads, which LoRA's matrices do not have; choose adamw",
     ),
     Contradiction(
-        {"optimizer": one_of(*LOW_RANK), "lora_rank": GIVEN},
+        {"optimizer": one_of(*_PROJECTING), "lora_rank": GIVEN},
         "LoRA's matrices are of low rank already; choose adamw, or leave the LoRA rank empty",
     ),
     Contradiction(
-        {"optimizer": one_of(*LOW_RANK), "frozen_backbone": ON},
+        {"optimizer": one_of(*_PROJECTING), "frozen_backbone": ON},
         "it projects the layers of the backbone, which is frozen; choose adamw",
     ),
     Contradiction(
-        {"optimizer_rank": GIVEN, "optimizer": other_than(*LOW_RANK)},
+        {"optimizer_rank": GIVEN, "optimizer": other_than(*_PROJECTING)},
         "only GaLore and APOLLO project gradients; leave it empty or choose one of them",
     ),
     Contradiction(

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from ..choices import OFFLOADED_CACHES, Attention, Optimizer
+from ..choices import OFFLOADED_CACHES, Attention
 from ..errors import InvalidInput
 from ..goals import GENERATES
 from ..models.tasks import Task
+from ..optimizers import Optimizer
 from ..parallel.group_recorder import GroupRecorder
 from ..parallel.offload import HostTensors
 from ..step.batches import make_batch

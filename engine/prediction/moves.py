@@ -26,7 +26,6 @@ from ..choices import (
     Attention,
     Batching,
     CrossEntropy,
-    Optimizer,
     Parallelism,
     Precision,
     Quantization,
@@ -35,6 +34,7 @@ from ..choices import (
 from ..errors import InvalidInput
 from ..gpus import Gpu
 from ..models.tasks import Task
+from ..optimizers import Optimizer
 from ..request import AnalysisRequest
 from ..workload import Workload
 
@@ -362,11 +362,10 @@ def least_bytes(workload: Workload, parameters: float) -> float:
     each: float = width
     if workload.lora_rank is None and not workload.frozen_backbone:
         if not workload.optimizer_offload:
-            each += _STATES.get(workload.optimizer, 0) * width
+            each += workload.optimizer.spec.state * width
         if not workload.optimizer_in_backward:  # which drops each gradient at once
             each += width
-        if workload.optimizer is Optimizer.ADAMW_8BIT:
-            each += 2  # two states of one byte
+        each += workload.optimizer.spec.state_bytes
     else:
         each = _width_of_frozen(workload, width)
     shards = workload.shard_count
@@ -378,19 +377,3 @@ def _width_of_frozen(workload: Workload, whole: float) -> float:
     if workload.quantization.in_4_bits:
         return 0.5
     return 1.0 if workload.quantization is Quantization.INT8 else whole
-
-
-_STATES = {
-    Optimizer.ADAMW: 2,
-    Optimizer.ADAMW_FOREACH: 2,
-    Optimizer.SCHEDULE_FREE_ADAMW: 2,
-    Optimizer.ADAM_MINI: 1,
-    Optimizer.MUON: 1,
-    Optimizer.SOAP: 2,
-    Optimizer.SHAMPOO: 2,
-    Optimizer.LION: 1,
-    Optimizer.SGD_MOMENTUM: 1,
-    Optimizer.RMSPROP: 1,
-    Optimizer.ADAGRAD: 1,
-}
-"""Numbers that an optimizer keeps for each weight, as wide as the weight."""

@@ -13,7 +13,6 @@ from ..allocator.options import AllocatorOptions
 from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
 from ..checked import known_gpus
-from ..choices import Optimizer
 from ..errors import EngineError
 from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
@@ -69,14 +68,6 @@ def plan(
         return _plan(request, emit, experience, traced or KeptTraces())
 
 
-_OF_BITSANDBYTES = (
-    Optimizer.ADAMW_8BIT,
-    Optimizer.PAGED_ADAMW,
-    Optimizer.PAGED_ADAMW_8BIT,
-    Optimizer.GALORE_8BIT,
-)
-
-
 def _plan(
     request: AnalysisRequest, emit: Emit, experience: Experience, traced: TraceRequest
 ) -> Plan:
@@ -86,7 +77,7 @@ def _plan(
     for caveat in warned:
         emit(Log(caveat, "warning"))
     assumed = []
-    if here is not None or request.workload.optimizer in _OF_BITSANDBYTES:
+    if here is not None or request.workload.optimizer.spec.bitsandbytes:
         assumed.append(
             "The kernels of bitsandbytes' AdamW are assumed to be bound by memory bandwidth, with "
             "one launch per parameter. bitsandbytes also waits for each launch, which is not "

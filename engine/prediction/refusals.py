@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..choices import Optimizer, Parallelism, Quantization, Rollout
+from ..choices import Parallelism, Quantization, Rollout
 from ..errors import DoesNotFit
 from ..gpus import GIB
+from ..optimizers import Optimizer
 from ..request import AnalysisRequest
 from ..result import GpuFacts, Trial
 from ..workload import Workload

@@ -13,8 +13,8 @@ from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
 from engine.answer.worth import Option
 from engine.assumptions import Assumptions
-from engine.choices import Optimizer
 from engine.models.presets import PRESETS
+from engine.optimizers import Optimizer
 from engine.request import AnalysisRequest
 from engine.result import GpuFacts, Source, Trial
 from engine.workload import Workload

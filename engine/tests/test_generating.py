@@ -8,9 +8,10 @@ import pytest
 import torch
 from transformers import GenerationMixin
 
-from engine.choices import CacheFormat, Optimizer
+from engine.choices import CacheFormat
 from engine.errors import InvalidInput
 from engine.models.tasks import Task
+from engine.optimizers import Optimizer
 from engine.prediction.generation import generating_workload, generation_traces
 from engine.prediction.growing import at_more_lengths
 from engine.prediction.texts import analyze_texts

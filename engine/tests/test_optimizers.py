@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.choices import LOW_RANK, Optimizer
 from engine.errors import EngineError, InvalidInput
+from engine.optimizers import Optimizer
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.optimizers import make_optimizer, refresh_caveats
@@ -25,13 +25,14 @@ OF_BITSANDBYTES = (
     Optimizer.PAGED_ADAMW_8BIT,
     Optimizer.GALORE_8BIT,
 )
+PROJECTING = [o for o in Optimizer if o.spec.rank is not None]
 REAL = [o for o in Optimizer if o not in (Optimizer.NONE, *OF_BITSANDBYTES)]
 
 
 @pytest.mark.usefixtures("small_models")
 @pytest.mark.parametrize("optimizer", [slow(one) if one is Optimizer.SOAP else one for one in REAL])
 def test_every_optimizer_trains(optimizer: Optimizer) -> None:
-    model = "bert" if optimizer in LOW_RANK else "gpt2"  # whose layers are no nn.Linear
+    model = "bert" if optimizer in PROJECTING else "gpt2"  # whose layers are no nn.Linear
     workload = small_workload(model, optimizer=optimizer, mode="eval")
     training = prepare(workload, build_model(workload))
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
@@ -237,14 +238,14 @@ def test_adam_mini_refuses_what_it_has_no_rows_for() -> None:
 
 
 @pytest.mark.usefixtures("small_models")
-@pytest.mark.parametrize("optimizer", LOW_RANK)
+@pytest.mark.parametrize("optimizer", PROJECTING)
 def test_linear_layers_of_blocks_are_projected(optimizer: Optimizer) -> None:
     workload = small_workload("mistral-7b", optimizer=optimizer)
     model = build_model(workload)
     made = make_optimizer(workload, model, predicting=True)
     assert made is not None
     others, projected = made.param_groups
-    assert projected["rank"] == LOW_RANK[optimizer]
+    assert projected["rank"] == optimizer.spec.rank
     known = {id(parameter) for parameter in projected["params"]}
     for name, parameter in model.named_parameters():
         assert (id(parameter) in known) == ("proj" in name), name

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.choices import Optimizer, Precision, Quantization
+from engine.choices import Precision, Quantization
 from engine.models.presets import PRESETS
+from engine.optimizers import Optimizer
 from engine.prediction.weights import weight_bytes
 from engine.workload import Workload
 

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from engine.choices import Optimizer, Precision
+from engine.choices import Precision
 from engine.contradictions import CONTRADICTIONS
 from engine.errors import InvalidInput
 from engine.models.tasks import Task
+from engine.optimizers import Optimizer
 from engine.workload import Workload
 
 

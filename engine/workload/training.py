@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import Attention, Mode, Optimizer, Precision
+from ..choices import Attention, Mode, Precision
 from ..fields import Described, Group, Interval
+from ..optimizers import Optimizer
 
 MAX_ACCUMULATION = 1024
 MAX_RANK = 4096

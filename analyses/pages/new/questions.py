@@ -1,4 +1,4 @@
-"""What somebody wants to know, and the usual ways of training: they fill in the form."""
+"""The questions of the form and the usual ways of training, both of which fill it in."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.choices import Goal, Optimizer, Precision, Quantization
+from engine.choices import Goal, Precision, Quantization
 from engine.fields import Choice
 from engine.gpus import ANY, GPUS, LOCAL, catalogue_name
 from engine.models.presets import PRESETS
 from engine.models.tasks import Task
+from engine.optimizers import Optimizer
 
 
 class Question(Choice):
@@ -29,7 +30,7 @@ class Question(Choice):
 
     @property
     def goal(self) -> Goal:
-        """That of the analyses that answer it."""
+        """The goal of the analyses that answer it."""
         return next((goal for goal in Goal if goal.value == self.value), Goal.BATCH)
 
     @property
@@ -93,7 +94,7 @@ class TrainingPreset:
 
     @property
     def as_json(self) -> str:
-        """For the script of the form."""
+        """The fields as JSON, for the script of the form."""
         return json.dumps(self.fields())
 
     def fields_for(self, model: str) -> dict[str, str]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from ...choices import Optimizer
 from ...errors import EngineError
+from ...optimizers import Optimizer
 from ...tracing.operations import OWN_KERNELS
 from ...workload import Workload
 
@@ -16,13 +16,6 @@ _MIN_QUANTIZED = 4096
 _MIN_PAGED = 100_000
 """Numbers of a tensor."""
 _MOMENTS = (1, 2)
-
-_PAGED = (Optimizer.PAGED_ADAMW, Optimizer.PAGED_ADAMW_8BIT)
-_CLASSES = {
-    Optimizer.ADAMW_8BIT: "AdamW8bit",
-    Optimizer.PAGED_ADAMW: "PagedAdamW",
-    Optimizer.PAGED_ADAMW_8BIT: "PagedAdamW8bit",
-}
 
 _kernels = torch.library.Library(OWN_KERNELS, "DEF")
 for _kernel in ("adamw_8bit_", "adamw_32bit_"):
@@ -51,9 +44,9 @@ class AdamWLayout(torch.optim.Optimizer):
     bitsandbytes itself.
 
     Args:
-        params: What is trained.
+        params: Trained parameters.
         lr: The learning rate.
-        bits: Of a moment: 8 or 32.
+        bits: Bits of a moment: 8 or 32.
         is_paged: Whether large moments are in managed memory.
     """
 
@@ -114,13 +107,13 @@ def bitsandbytes_adamw(
             f"{optimizer.label} is measured with bitsandbytes, which is not installed; install it "
             "(pip install bitsandbytes) or choose a catalogue GPU for a prediction"
         ) from error
-    made: torch.optim.Optimizer = getattr(optim, _CLASSES[optimizer])(params, lr=lr)
+    made: torch.optim.Optimizer = getattr(optim, optimizer.spec.bitsandbytes)(params, lr=lr)
     return made
 
 
 def paged_caveats(workload: Workload) -> list[str]:
-    """Where a paged optimizer keeps its state."""
-    if workload.optimizer not in _PAGED:
+    """Caveats about the memory that holds a paged optimizer's state."""
+    if not workload.optimizer.spec.is_paged:
         return []
     each = "2 bytes" if workload.optimizer is Optimizer.PAGED_ADAMW_8BIT else "8 bytes"
     return [

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ...choices import PROJECTED_MODULES
 from ...errors import InvalidInput
+from ...optimizers import PROJECTED_MODULES
 from .in_backward import Make
 from .refreshes import is_due
 
@@ -52,7 +52,7 @@ class LowRankAdamW(torch.optim.Optimizer):
         others: Parameters with moments as wide as themselves, which are updated first.
         projected: Matrices whose gradients are projected.
         lr: The learning rate.
-        rank: Of the projections.
+        rank: Rank of the projections.
         refresh_every: Steps from one projection to the next.
     """
 
@@ -220,7 +220,7 @@ def _add_moments(state: dict[str, Any], grad: torch.Tensor) -> None:
 
 
 def _correction(step: int) -> float:
-    """Of the bias of both moments."""
+    """Bias correction of both moments."""
     return math.sqrt(1 - _BETA2**step) / (1 - _BETA1**step)
 
 
@@ -246,7 +246,7 @@ def _projected_back(update: torch.Tensor, projection: torch.Tensor) -> torch.Ten
 
 
 def _singular_vectors(grad: torch.Tensor, rank: int) -> torch.Tensor:
-    """Those of the largest singular values: (rank, columns) of a tall gradient, else (rows, rank).
+    """Leading singular vectors: (rank, columns) of a tall gradient, else (rows, rank).
 
     The package multiplies the others with the values, and does not use the product.
     """
@@ -263,7 +263,10 @@ def _singular_vectors(grad: torch.Tensor, rank: int) -> torch.Tensor:
 
 
 def _random_projection(grad: torch.Tensor, rank: int, draws: torch.Generator) -> torch.Tensor:
-    """Shaped as :func:`_singular_vectors`; a copy of the gradient in fp32 tells the shape."""
+    """Random projection, shaped as :func:`_singular_vectors`.
+
+    The shape is taken from a copy of the gradient in fp32.
+    """
     matrix = grad if grad.dtype is torch.float32 else grad.float()
     rows, columns = matrix.shape
     shape = (rank, columns) if _is_tall(grad) else (rows, rank)

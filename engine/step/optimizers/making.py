@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...choices import LOW_RANK, Optimizer
+from ...optimizers import Optimizer
 from ...workload import Workload
 from .adam_mini import adam_mini
 from .bitsandbytes_adamw import AdamWLayout, bitsandbytes_adamw
@@ -23,7 +23,7 @@ from .soap import Soap
 
 _LEARNING_RATE = 1e-5
 _TRACED_ITERATIONS = 2
-"""Of Shampoo's inverse roots, each of which takes the same memory."""
+"""Traced iterations of Shampoo's inverse roots, each of which takes the same memory."""
 
 Parameters = list[torch.nn.Parameter]
 
@@ -51,7 +51,7 @@ def make_optimizer(
     if workload.optimizer is Optimizer.ADAM_MINI:
         return adam_mini(model, lr=_LEARNING_RATE)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if workload.optimizer in LOW_RANK:
+    if workload.optimizer.spec.rank is not None:
         make = _low_rank(workload, model, predicting=predicting)
     else:
         make = _maker(workload.optimizer, predicting=predicting)
@@ -71,7 +71,7 @@ def _low_rank(workload: Workload, model: torch.nn.Module, *, predicting: bool) -
     kind: Callable[..., LowRankAdamW] = _LOW_RANK_MAKERS[workload.optimizer]
     if workload.optimizer is Optimizer.GALORE_8BIT:
         kind = partial(kind, moments=_maker(Optimizer.ADAMW_8BIT, predicting=predicting))
-    rank = workload.optimizer_rank or LOW_RANK[workload.optimizer]
+    rank = workload.optimizer_rank or workload.optimizer.spec.rank
     targets = {id(parameter) for parameter in projected_weights(model)}
 
     def make(parameters: Parameters) -> torch.optim.Optimizer:
@@ -117,6 +117,7 @@ _MAKERS: dict[Optimizer, Make] = {
 
 _RUN: dict[Optimizer, Make] = {
     optimizer: partial(bitsandbytes_adamw, optimizer, lr=_LEARNING_RATE)
-    for optimizer in (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW, Optimizer.PAGED_ADAMW_8BIT)
+    for optimizer in Optimizer
+    if optimizer.spec.bitsandbytes and optimizer in _MAKERS
 } | {Optimizer.SHAMPOO: lambda p: Shampoo(p, lr=_LEARNING_RATE)}
-"""Of those whose steps are predicted by their layout alone, or without a look at values."""
+"""Real optimizers whose steps are predicted by their layout alone, or without a look at values."""

@@ -1,26 +1,17 @@
-"""When an optimizer renews its projections or preconditioners, and what is known of such a step."""
+"""Steps in which an optimizer renews its projections or preconditioners, and caveats about them."""
 
 from __future__ import annotations
 
-from ...choices import Optimizer
 from ...tracing.decompositions import ASSUMED
 from ...workload import Workload
 
 _EARLY = 2
 
-_SVD = ("an SVD of each projected gradient", "every 200 steps")
-_DONE_BY = {
-    Optimizer.GALORE: _SVD,
-    Optimizer.GALORE_8BIT: _SVD,
-    Optimizer.SOAP: ("a QR decomposition for each side of each matrix", "every 10 steps"),
-}
-"""What a refresh decomposes, and when."""
-
 
 def is_due(step: int, every: int) -> bool:
     """Whether a step renews them.
 
-    Packages do so in the first step and every so many steps. Here the second does so too: it is
+    Packages do so in the first step and at regular intervals. Here the second does so too: it is
     the first step with all of the optimizer's state, so that a trial or a trace of two steps has
     met the step that needs most.
 
@@ -32,8 +23,11 @@ def is_due(step: int, every: int) -> bool:
 
 
 def refresh_caveats(workload: Workload) -> list[str]:
-    """What is assumed of decompositions on a GPU."""
-    if workload.optimizer not in _DONE_BY:
+    """Caveats about decompositions on a GPU."""
+    refresh = workload.optimizer.spec.refresh
+    if refresh is None:
         return []
-    done, when = _DONE_BY[workload.optimizer]
-    return [f"The peak includes {done}, which this optimizer makes {when}. {ASSUMED}"]
+    return [
+        f"The peak includes {refresh.work}, which this optimizer makes {refresh.interval}. "
+        f"{ASSUMED}"
+    ]
