@@ -1,7 +1,7 @@
 """The GPUs that admins have added to the catalogue by their data sheets.
 
 The engine's :data:`engine.gpus.GPUS` shows them while :func:`offered` lasts: for each request to
-the site, and for each job of a worker. They are read once in that time, when first asked for.
+the site, and for each job of a worker. They are read once in that time, when first needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from memorymark_site.accounts.models import Action
 
 
 class _Stored:
-    """The stored GPUs, read when they are first asked for."""
+    """The stored GPUs, read when first needed."""
 
     @cached_property
     def _all(self) -> list[tuple[AddedGpu, Gpu]]:
@@ -70,7 +70,7 @@ def as_gpu(row: AddedGpu) -> Gpu:
 
 
 def origin_of(row: AddedGpu) -> str:
-    """Who entered it and when, for people to read."""
+    """The member who entered it and the date, for people to read."""
     added = f"added by {_name(row.added_by)} on {row.added_at:%Y-%m-%d}, from its data sheet"
     if row.changed_at is None:
         return added
@@ -82,7 +82,7 @@ def _name(member: User | None) -> str:
 
 
 def known_for(gpu: str) -> list[Gpu]:
-    """What an engine has to know: the GPUs on offer, and a removed one that its request names."""
+    """The added GPUs an engine needs: those on offer, and a removed one named in its request."""
     own = [GPUS[gpu]] if gpu in GPUS and gpu not in list(GPUS) else []
     return [*added_gpus(), *own]
 

@@ -20,7 +20,7 @@ MAX_NUMBER = 2**62
 """Far above any real value; a database refuses 2**63."""
 
 CLOCK_TOLERANCE = timedelta(days=1)
-"""How far the clock of a client may be ahead."""
+"""Maximum lead of a client's clock."""
 
 
 class IdTaken(Exception):

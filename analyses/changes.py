@@ -1,4 +1,4 @@
-"""Changes of one line that would save most, and whom to ask about them.
+"""One-line changes that would save most, and whom to ask about them.
 
 They come from recent analyses and their ladders. A workload that nobody has adopted counts by the
 best change of one line that is known for it: its recommended batch, or a rung of a stored ladder at
@@ -37,14 +37,14 @@ from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 
 RECENT = timedelta(days=90)
-"""Changes come from analyses of so many days."""
+"""Maximum age, in days, of the analyses that changes come from."""
 
 MOST = 5
 _CANDIDATES = 15
 """Workloads that save most by their batch; a better rung can move one of them up."""
 
 _PLANS = 200
-"""Of the newest plans, so many are looked through."""
+"""Newest plans that are searched for changes."""
 
 MENTIONED_AGAIN_AFTER = timedelta(days=7)
 MENTIONS_PER_DAY = 20
@@ -59,8 +59,8 @@ class Change:
     """One change of one line.
 
     Attributes:
-        change: What to do, in the engineer's words.
-        usd_per_year: What it saves, at the hours, runs and price that its analysis assumes.
+        change: The change, in the engineer's words.
+        usd_per_year: Its savings, at the hours, runs and price that its analysis assumes.
         mentioned: The latest mention of it; ``None`` if there is none that is recent.
     """
 
@@ -120,7 +120,7 @@ def _best_changes(rows: Sequence[CountedSavings], analyses: Mapping[int, Analysi
 
 
 def _ladders(analyses: Iterable[Analysis]) -> dict[int, list[dict[str, Any]]]:
-    """What one line would change, by analysis, as far as a recent plan of it is stored."""
+    """The one-line changes by analysis, where a recent plan of it is stored."""
     plans = Query.objects.filter(kind=QueryKind.PLAN, status=QueryStatus.ANSWERED)
     recent = plans.order_by("-pk").values_list("request", "one_line")[:_PLANS]
     found = {_as_text(request): changes for request, changes in reversed(recent) if changes}

@@ -94,7 +94,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "memory_limit_bytes": lambda limit: f"{gib_with_unit(limit)} limit",
     "software": _software,
 }
-"""How a chip says each field, in their order; the GPU comes last."""
+"""The chip text of each field, in their order; the GPU comes last."""
 
 _ALWAYS = ("precision", *SIZES)
 

@@ -13,7 +13,7 @@ RESULT_COLUMNS = (
     "usd_per_year", "gpu_hours_per_year", "kwh_per_year", "kg_co2e_per_year", "worst_tokens",
     "padding", "longest_tokens",
 )  # fmt: skip
-"""What :func:`~analyses.stored_result.result_columns` fills."""
+"""The columns that :func:`~analyses.stored_result.result_columns` fills."""
 
 
 def take_over(analysis: Analysis, rung: Rung) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def give_up(analysis: Analysis) -> dict[str, Any]:
 
 
 def own_columns(analysis: Analysis) -> dict[str, Any]:
-    """What the analysis itself found, whatever was decided since."""
+    """The analysis's own result columns, whatever was decided since."""
     decided = Decided.objects.filter(analysis=analysis).first()
     if decided is not None:
         before: dict[str, Any] = decided.before

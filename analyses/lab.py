@@ -61,7 +61,7 @@ class HeldPrice:
 
     @property
     def date(self) -> str:
-        """When it was set or found, such as ``2026-05-07`` or ``2026-05``; empty if unknown."""
+        """The date it was set or found, such as ``2026-05-07`` or ``2026-05``; empty if unknown."""
         if self.change is not None and self.is_the_labs:
             return f"{self.change.set_at:%Y-%m-%d}"
         return GPUS[self.gpu].price_date if self.gpu in GPUS else ""
@@ -180,7 +180,7 @@ def _price(held: HeldPrice) -> str:
 
 
 def lab_assumptions(price_per_hour_usd: float | None = None) -> Assumptions:
-    """What the lab assumes as of now, with this price."""
+    """The lab's current assumptions, with this price."""
     lab = lab_settings()
     own = {name: getattr(lab, name) for name in LAB_DEFAULTS}
     return Assumptions(**own, price_per_hour_usd=price_per_hour_usd)

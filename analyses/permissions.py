@@ -1,4 +1,4 @@
-"""Who may see and change what, for pages and API alike.
+"""Permissions to see and change things, for pages and API alike.
 
 The role that a whole page needs is declared at its view; see :mod:`memorymark_site.accounts.roles`.
 """

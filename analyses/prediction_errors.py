@@ -1,6 +1,6 @@
-"""What the lab has measured beside what was predicted for it: in trials, and in training runs.
+"""The lab's measurements beside their predictions: in trials, and in training runs.
 
-All members' measurements count, since pages tell no more of them than how far off predictions were.
+All members' measurements count, since pages show no more of them than the prediction errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Compared:
     """One measurement beside its prediction.
 
     Attributes:
-        of: What was predicted: peak reserved memory in bytes, or the step time in seconds.
+        of: The predicted quantity: peak reserved memory in bytes, or the step time in seconds.
         gpu: A name of the catalogue; empty for another.
     """
 
@@ -66,7 +66,7 @@ def peaks_of(trials: QuerySet[Trial], analyses: int) -> Iterator[Compared]:
 
     Args:
         trials: Newest first.
-        analyses: Of so many of them at most, since the curves are read from stored results.
+        analyses: Maximum number of their analyses, since the curves are read from stored results.
     """
     columns = trials.values_list(
         "analysis__measured_gpu", "analysis_id", "analysis__model", "batch_size",

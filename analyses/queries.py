@@ -1,6 +1,6 @@
 """Queries: predictions and plans that take seconds.
 
-Equal requests share one query and its answer. One that only pages have asked for is dropped when
+Equal requests share one query and its answer. One that only pages need is dropped when
 those pages are closed.
 """
 
@@ -45,9 +45,9 @@ def submit(
 
     Args:
         member: The asker.
-        kind: Of the query.
-        request: On a GPU that can be predicted.
-        for_page: Whether a page asks. Its new prediction replaces its older ones that still wait.
+        kind: Kind of the query.
+        request: A request on a GPU that can be predicted.
+        for_page: Whether a page needs it. Its new prediction replaces older ones that still wait.
     """
     digest = query_hash(kind, request)
     with transaction.atomic():

@@ -22,10 +22,10 @@ COUNTED = 10_000
 """Counting stops here; an exact larger number is not worth the time."""
 
 FEW = 1_000
-"""So many analyses are found first and sorted then; a page counts no further either."""
+"""Up to this many analyses are found first and sorted then; a page counts no further either."""
 
 KEPT_SECONDS = 60
-"""How long a process keeps what it has counted of more analyses than that."""
+"""Seconds a process caches what it has counted of more analyses than :data:`COUNTED`."""
 
 T = TypeVar("T")
 
@@ -67,11 +67,11 @@ def exact_count(analyses: QuerySet[Analysis]) -> int:
 
 
 def kept_if_large(analyses: QuerySet[Analysis], name: str, read: Callable[[], T]) -> T:
-    """What is read of all these analyses; of more than :data:`COUNTED`, it may be a minute old.
+    """Read something of all these analyses; beyond :data:`COUNTED`, it may be a minute old.
 
     Args:
-        analyses: What it depends on.
-        name: What it is, as a key.
+        analyses: The analyses it depends on.
+        name: Its name, as a cache key.
         read: Reads it.
     """
     return read() if count_of(analyses).is_all else _kept(analyses, name, read)

@@ -24,7 +24,7 @@ _NO_RESULT = "Look at the worker's log, mend what it says, and restart the worke
 
 
 class CheckState(StrEnum):
-    """Where a node stands with its self-check; the values are those of the API."""
+    """The state of a node's self-check; the values are those of the API."""
 
     NOT_CHECKED = "not checked"
     WAITING = "waiting"
@@ -48,7 +48,7 @@ class Stored:
 
     @classmethod
     def of_answer(cls, body: Mapping[str, object]) -> Stored:
-        """That of an engine's answer."""
+        """The self-check in an engine's answer."""
         try:
             return cls(read_self_check(dict(body)))
         except InvalidInput as error:
@@ -56,7 +56,7 @@ class Stored:
 
     @classmethod
     def of(cls, node: Node) -> Stored | None:
-        """That of a node; ``None`` without one, or of another version of MemoryMark."""
+        """The self-check of a node; ``None`` without one, or of another version of MemoryMark."""
         column = node.self_check
         if column is None:
             return None
@@ -76,8 +76,8 @@ class Shown:
     """A node's self-check, for a page or the API.
 
     Attributes:
-        sentence: What it says; empty before there is a result.
-        problems: What does not run there, and what to do.
+        sentence: Its result in a sentence; empty before there is one.
+        problems: Problems on the node, and what to do.
         check: The result; ``None`` without one.
     """
 

@@ -1,4 +1,4 @@
-"""What members do to an analysis: submit, run again, cancel, adopt.
+"""Members' actions on an analysis: submit, rerun, cancel, adopt.
 
 Its row is the truth, and a final state is never left. Workers write by :mod:`analyses.jobs.lease`.
 """
@@ -175,7 +175,7 @@ def adopt(analysis: Analysis, member: User, rung: Rung | None = None) -> bool:
 
     Args:
         analysis: It keeps what is adopted.
-        member: Who adopts it.
+        member: The member who adopts it.
         rung: A rung of its ladder with a result, to adopt instead; the analysis then has one too.
     """
     if rung is None and not selectors.can_be_adopted(analysis):

@@ -92,7 +92,7 @@ def _read(analysis: models.Analysis) -> Result | None:
 
 
 def tokens_in(analysis: models.Analysis) -> Tokens | None:
-    """How an analysis counts tokens: by its result, which has every size, else by its request."""
+    """The token counts of an analysis: by its result, which has every size, else by its request."""
     trained = (analysis.result or {}).get("workload") or analysis.request
     return tokens_of(trained)
 

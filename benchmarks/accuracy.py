@@ -2,7 +2,7 @@
 
 Those of ``published.toml`` one by one, and the runs of xMem's evaluation beside what other
 estimators said of them (:mod:`benchmarks.xmem`), which takes some minutes. Estimators that can be
-installed are asked about all of them (:mod:`benchmarks.estimators`).
+installed are run on all of them (:mod:`benchmarks.estimators`).
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def comparing(
 ) -> Iterator[Iterator[Comparison]]:
     """Compare measurements in ``jobs`` processes, as each trace takes one core; default: all cores.
 
-    They come as they are done. Each tells its day and versions, since a result may hold those of
+    They come as they are done. Each has its day and versions, since a result may hold those of
     several days.
     """
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
@@ -186,7 +186,7 @@ def _compare(measurement: Measurement) -> Comparison:
 
 
 _predictor = cache(predictor)
-"""That of a process, which traces a step once."""
+"""The predictor of this process, which traces a step once."""
 
 
 def _say(words: str) -> None:
@@ -194,7 +194,7 @@ def _say(words: str) -> None:
 
 
 def to_dict(comparisons: Sequence[Comparison], summary: Summary) -> dict[str, Any]:
-    """What JSON has of the published measurements."""
+    """The JSON of the published measurements."""
     return {
         "aim": AIM,
         "published_source": Source.MEASURED,

@@ -53,7 +53,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], int]] = {
         512,
     ),
 }
-"""Of transformers: the class, its config's fields and the tokens of a sample."""
+"""The models of transformers: the class, its config's fields and the tokens of a sample."""
 
 BATCH_SIZES = (4, 8)
 
@@ -75,7 +75,7 @@ _A100 = SimpleNamespace(
     L2_cache_size=40 * 2**20,
     gcnArchName="",
 )
-"""What Inductor asks of a GPU, as the CUDA programming guide has it for compute capability 8.0."""
+"""GPU properties that Inductor reads, as in the CUDA programming guide for capability 8.0."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class Comparison:
     """Peaks of forward and backward above what is there between two steps, in bytes.
 
     Attributes:
-        planned_bytes: Of Inductor's plan for the CPU, on fake tensors.
-        planned_cuda_bytes: Of its plan for an A100.
-        plan_seconds: What the plan for the CPU took.
-        measured_bytes: Of the compiled step on the CPU.
-        eager_bytes: Of the same step on the CPU without the compiler.
+        planned_bytes: Peak of Inductor's plan for the CPU, on fake tensors.
+        planned_cuda_bytes: Peak of its plan for an A100.
+        plan_seconds: Time of the plan for the CPU.
+        measured_bytes: Peak of the compiled step on the CPU.
+        eager_bytes: Peak of the same step on the CPU without the compiler.
     """
 
     model: str
@@ -188,7 +188,7 @@ class Planner:
 
 @contextmanager
 def _with_an_a100() -> Iterator[None]:
-    """Let Inductor's lowering find a GPU and Triton; both are asked for properties only."""
+    """Let Inductor's lowering find a GPU and Triton; only properties of both are read."""
     import torch
     import torch._inductor.scheduler
     from torch._dynamo.device_interface import CudaInterface

@@ -1,4 +1,4 @@
-"""How long the memory curve takes on every GPU: ``python -m benchmarks.curve``."""
+"""Time to compute the memory curve on every GPU: ``python -m benchmarks.curve``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Aim:
 
     Attributes:
         workload: The fields of a workload.
-        seconds: For the whole curve on all GPUs, with everything loaded.
+        seconds: Time for the whole curve on all GPUs, with everything loaded.
         peak_bytes: Memory of the predicting process.
     """
 

@@ -53,7 +53,7 @@ STEPS = 2
 
 
 def workloads() -> Iterator[tuple[str, Workload]]:
-    """What is run, each with the name of its model."""
+    """The workloads to run, each with the name of its model."""
     for (name, config), stage, gpus in product(CONFIGS.items(), ZERO, (1, 2)):
         yield (
             name,
@@ -96,7 +96,7 @@ def run(workload: Workload, deepspeed: Any) -> dict[str, int]:
     """The most bytes in each phase of DeepSpeed's last step, on the GPU where they are most.
 
     Args:
-        workload: With ZeRO. Each of its GPUs becomes a process.
+        workload: A workload with ZeRO. Each of its GPUs becomes a process.
         deepspeed: The package.
     """
     context = get_context("fork")
@@ -134,7 +134,7 @@ def _one_gpu(workload: Workload, rank: int, meeting: str, found: Any, deepspeed:
 
 @dataclass
 class _Run:
-    """What a recorder needs to know of DeepSpeed's engine; what it makes is told by phase alone."""
+    """DeepSpeed's engine as a recorder needs it; only the phase classifies its allocations."""
 
     model: torch.nn.Module
     optimizer: None = None
@@ -145,7 +145,7 @@ def recorded(workload: Workload, initialize: Any) -> Trace:
     """A trace of real steps on DeepSpeed's engine.
 
     Args:
-        workload: With ZeRO, whose processes have met.
+        workload: A workload with ZeRO, whose processes have met.
         initialize: ``deepspeed.initialize``.
     """
     alone = computed_alone(workload)
@@ -176,7 +176,7 @@ def recorded(workload: Workload, initialize: Any) -> Trace:
 
 
 def deepspeed_config(workload: Workload) -> dict[str, Any]:
-    """What DeepSpeed is told of a workload."""
+    """The DeepSpeed config of a workload."""
     return {
         "train_micro_batch_size_per_gpu": BATCH_SIZE,
         "gradient_accumulation_steps": workload.gradient_accumulation,

@@ -20,7 +20,7 @@ class Errors:
 
     @classmethod
     def of(cls, errors: Iterable[float | None]) -> Errors:
-        """Of the known errors."""
+        """Summarize the known errors."""
         sizes = [abs(error) for error in errors if error is not None]
         if not sizes:
             return cls(0)

@@ -1,6 +1,6 @@
-"""Estimators that install from the package index, asked about published training runs.
+"""Estimators that install from the package index, run on published training runs.
 
-Each runs in an environment of its own in ``var/accuracy``, without a network. It is asked about
+Each runs in an environment of its own in ``var/accuracy``, without a network. It estimates
 every run that its arguments can describe: its optimizer, its precision, what the model reads. Their
 figures are for what the allocator holds, so a published one is taken without the context.
 """
@@ -32,24 +32,24 @@ TORCHVISION = "0.28.0"
 
 @dataclass(frozen=True)
 class Question:
-    """A published training run, as far as an estimator could be told about it.
+    """A published training run, as far as it can be described to an estimator.
 
     Attributes:
-        name: Of the run.
+        name: Name of the run.
         model: How to build it: one field of ``workload`` (those of a workload), ``script`` (a name
             in ``xmem_train.py``) or ``module`` (``module:class``).
         batch_size: Samples per step.
         optimizer: Such as ``adamw``, in lower case; ``none`` for no optimizer.
-        precision: As a workload has it.
+        precision: The precision, as a workload has it.
         sequence_length: Tokens per sample, for a model of text.
         image_size: Pixels per side, for a model of images.
         checkpointing: Whether activations are recomputed.
         total_bytes: Memory of the GPU beside the context.
-        measured_bytes: What the run took, beside the context; what it had reached, if it went out
+        measured_bytes: Memory of the run, besides the context; the amount reached, if it went out
             of memory; ``None`` where only that is published.
-        left_out_bytes: What an estimate counts and the measurement does not.
+        left_out_bytes: The part that an estimate counts and the measurement does not.
         ran: Whether it did not go out of memory.
-        ours_bytes: What we predict for it.
+        ours_bytes: Our prediction for it.
     """
 
     name: str
@@ -69,16 +69,16 @@ class Question:
 
 @dataclass(frozen=True)
 class Tool:
-    """An estimator, and what it can be told.
+    """An estimator, and the settings it takes.
 
     Attributes:
         package: Its name in the package index.
-        version: The release that is asked.
-        optimizers: Those it has a figure for.
-        precisions: Those it has a figure for.
+        version: The release used.
+        optimizers: The optimizers it has a figure for.
+        precisions: The precisions it has a figure for.
         images: Whether it takes models of images.
-        checkpointing: Whether it can be told that activations are recomputed.
-        note: How it was asked.
+        checkpointing: Whether it takes the recomputation of activations as a setting.
+        note: How it was run.
     """
 
     package: str
@@ -122,17 +122,17 @@ TOOLS = (
 
 @dataclass(frozen=True)
 class Answers:
-    """What an estimator said of the runs it was asked about.
+    """The answers of an estimator about the runs it was given.
 
     Attributes:
-        version: Of the package.
-        note: How it was asked.
-        errors: Of its figures for the runs that fitted.
-        ours: Of ours for the same runs.
+        version: Version of the package.
+        note: How it was run.
+        errors: Errors of its figures for the runs that fitted.
+        ours: Errors of ours for the same runs.
         ran_out: Runs that went out of memory.
-        false_safe: How many of them it expects to fit.
+        false_safe: Number of them that it expects to fit.
         ran: Runs that did not.
-        false_alarm: How many of those it expects not to fit.
+        false_alarm: Number of those that it expects not to fit.
     """
 
     package: str
@@ -168,7 +168,7 @@ def answers(tool: Tool, said: Sequence[tuple[Question, int]]) -> Answers:
 
 
 def ask_all(questions: Sequence[Question], say: Callable[[str], object]) -> list[Answers]:
-    """Ask every tool, each in its environment, which is made unless it was before.
+    """Run every tool, each in its environment, which is created unless it exists.
 
     Raises:
         EngineError: If an environment cannot be made, or a tool fails.

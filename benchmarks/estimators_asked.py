@@ -1,4 +1,4 @@
-"""Asks an estimator with the packages of this Python; :mod:`benchmarks.estimators` starts it.
+"""Runs an estimator with the packages of this Python; :mod:`benchmarks.estimators` starts it.
 
 It reads questions as JSON and writes the bytes that the estimator named for each.
 """

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 TRIALS = Path(__file__).parent / "data" / "h100.csv"
 RUN = Path(__file__).parent / "results" / "nvidia-h100-80gb-hbm3-torch-2.11.0.json"
 SOFTWARE = {"transformers": "5.17.0"}
-"""That of the measurements, as far as traces depend on it; torch was 2.11.0+cu130."""
+"""Software of the measurements, as far as traces depend on it; torch was 2.11.0+cu130."""
 MEMORY = (Counted.PEAK_ALLOCATED, Counted.PEAK_RESERVED, Counted.DEVICE_USED)
 
 
@@ -38,8 +38,8 @@ class Measured:
     """A trial that fitted.
 
     Attributes:
-        fields: Of the workload, those that are not at their defaults.
-        bytes: By what is counted; the device used is not known of all.
+        fields: Fields of the workload that are not at their defaults.
+        bytes: Measured bytes by what is counted; the device used is not known of all.
     """
 
     name: str
@@ -149,7 +149,7 @@ def _run(python: Path, *command: str, given: str = "") -> str:
 
 
 def figures(compared: Sequence[Compared], run: Results) -> dict[str, Any]:
-    """What is stored of a comparison: errors, intervals, limits and every row."""
+    """The stored numbers of a comparison: errors, intervals, limits and every row."""
     errors = {
         counted: asdict(Errors.of(one.error(counted) for one in compared)) for counted in MEMORY
     }
@@ -166,7 +166,7 @@ def figures(compared: Sequence[Compared], run: Results) -> dict[str, Any]:
 
 
 def interval(compared: Iterable[Compared]) -> dict[str, int]:
-    """How many measurements of the device memory used lie in their interval, and above it."""
+    """The number of measurements of device memory used in their interval, and above it."""
     known = [(one, one.measured.get(Counted.DEVICE_USED)) for one in compared]
     used = [(one, measured) for one, measured in known if measured]
     return {

@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def predicted(fields: dict[str, Any], batch_sizes: list[int]) -> list[dict[str, Any]]:
-    """What is predicted of a workload, as :class:`benchmarks.h100.Compared` has it."""
+    """The predictions for a workload, as :class:`benchmarks.h100.Compared` has them."""
     workload = resolve(Workload.parse(fields))
     behaviour = cuda_behaviour(H100.compute_capability)
     trace_at = trace_workload(workload, behaviour, lambda _: None)

@@ -74,7 +74,7 @@ MOST_TRAINED = [
 """Forty of the presets, of every kind: our choice, not counted anywhere."""
 
 GPU_NAMES = ("rtx-4090", "h100", "h200")
-"""Of 24, 80 and 141 GB."""
+"""GPUs with 24, 80 and 141 GB."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Largest:
         setting: One of :data:`SETTINGS`.
         sample: The sizes of a sample, such as ``128 tokens``.
         batch_sizes: Largest that is predicted to fit, by GPU; 0 where none does.
-        seconds: For all three GPUs.
+        seconds: Time for all three GPUs.
         why_not: Why the model is not trained so; else empty.
     """
 

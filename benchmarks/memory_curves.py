@@ -41,8 +41,8 @@ def memory_curves(workload: Workload, gpus: Iterable[Gpu]) -> Iterator[GpuCurve]
     """The memory curve and the largest batch of a workload, GPU by GPU.
 
     Args:
-        workload: What is trained.
-        gpus: Those with the same traced behaviour share a trace.
+        workload: The workload to trace.
+        gpus: The GPUs; those with the same traced behaviour share a trace.
 
     Raises:
         InvalidInput: If the model's config is not available, or no model can be built from it.
@@ -93,7 +93,7 @@ def coarse_sizes(largest: int) -> Iterator[int]:
 
 
 def crossing(trials: Sequence[Trial], limit_bytes: int) -> int | None:
-    """Where a straight line through the reserved memory of two trials meets the limit.
+    """The crossing of the limit and a straight line through the reserved memory of two trials.
 
     Returns:
         The batch size, rounded down; ``None`` without two trials of known, rising memory.

@@ -49,7 +49,7 @@ class Outcome:
     """The results for the mutants of a target.
 
     Attributes:
-        killed: How many made a test fail or time out.
+        killed: Number that made a test fail or time out.
         survivors: The diffs that no test noticed.
     """
 

@@ -21,7 +21,7 @@ DATA = Path(__file__).with_name("data") / "power.csv"
 WAITS_FOR_DATA = {"ncf"}
 """Networks whose GPU is idle at every batch size, so that their speed says nothing of its load."""
 LOADS = [tenths / 10 for tenths in range(3, 11)]
-"""Where the power may stop rising."""
+"""Candidate loads at which the power stops rising."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def ratios(pairs: Sequence[tuple[Run, Rule]], *, alike: bool) -> list[float]:
 
     Args:
         pairs: Runs with the rule that predicts each.
-        alike: Of those whose power the rule has within :data:`ALIKE` of each other, or of the rest.
+        alike: Runs whose power the rule has within :data:`ALIKE` of each other, or the rest.
     """
     found = []
     in_order = sorted(pairs, key=lambda pair: (pair[0].sweep, pair[0].batch_size))

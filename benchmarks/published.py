@@ -29,7 +29,7 @@ COUNTED = {
     "peak reserved": "peak_reserved_bytes",
     "device used": "device_used_bytes",
 }
-"""What a measurement counts, and the field of a trial that counts the same."""
+"""Kinds of measured memory, and the field of a trial that counts the same."""
 
 UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "B": 1}
 
@@ -69,7 +69,7 @@ class Measurement:
 
     @property
     def verdict(self) -> str:
-        """Whether it ran, in words."""
+        """``ran`` or ``out of memory``."""
         return "ran" if self.ran else "out of memory"
 
 
@@ -78,12 +78,12 @@ class Comparison:
     """A published number with its prediction.
 
     Attributes:
-        predicted: In the measurement's unit; ``None`` if it cannot be predicted.
+        predicted: The prediction in the measurement's unit; ``None`` if it cannot be predicted.
         error: Predicted over published, minus 1; ``None`` if either is missing.
         fits: Whether it was predicted to fit; ``None`` if it cannot be predicted.
         failure: Why it cannot be predicted.
         predicted_on: The UTC date of the prediction, as ``2026-11-20``.
-        versions: Of the engine and of the packages that traced the step.
+        versions: Versions of the engine and of the packages that traced the step.
     """
 
     measurement: Measurement
@@ -121,14 +121,14 @@ class Summary:
 
     Attributes:
         known: Errors where the configuration is fully known.
-        within_aim: How many of those stay within :data:`AIM`.
-        within_range: How many of those measurements lie in the predicted range.
-        plain: As ``known``, with nothing added for what older software kept.
+        within_aim: Number of those that stay within :data:`AIM`.
+        within_range: Number of those measurements in the predicted range.
+        plain: Errors as in ``known``, with nothing added for what older software kept.
         every: Errors of all comparisons.
         ran_out: Published runs that went out of memory.
-        false_safe: How many of those were predicted to fit.
+        false_safe: Number of those that were predicted to fit.
         ran: Published runs that fitted.
-        false_alarm: How many of those were predicted not to fit.
+        false_alarm: Number of those that were predicted not to fit.
     """
 
     known: Errors
@@ -220,7 +220,7 @@ def _counted(trial: Trial, measurement: Measurement) -> int:
 
 
 def question(comparison: Comparison) -> Question | None:
-    """What other estimators are asked; ``None`` about what their arguments cannot describe.
+    """The question for other estimators; ``None`` where their arguments cannot describe it.
 
     They take whole steps of a model trained whole on one GPU; only those we predict are compared.
     """
@@ -258,7 +258,7 @@ _DESCRIBED = {
     "model", "config", "sequence_length", "image_size", "mode", "attention", "optimizer",
     "precision", "gradient_accumulation", "gradient_checkpointing",
 }  # fmt: skip
-"""Fields of a workload that other estimators can be told, or that do not matter to them."""
+"""Fields of a workload that other estimators take, or that do not matter to them."""
 
 _MODULE = "benchmarks.vision_transformer:VisionTransformer"
 _PRECISIONS = {
@@ -268,7 +268,7 @@ _PRECISIONS = {
         *(("bf16_true", "bf16-true"), ("fp16_mixed", "fp16-mixed")),
     )
 }
-"""Of the factories, all of which train one model with Adam."""
+"""Precisions of the factories, all of which train one model with Adam."""
 
 
 def predictor() -> Predict:

@@ -1,4 +1,4 @@
-"""What recording a training run costs: ``python -m benchmarks.recording``.
+"""The cost of recording a training run: ``python -m benchmarks.recording``.
 
 Real training steps on the CPU. In each pair of neighbouring steps one is recorded and one is not,
 in random order, so that other load on the machine affects both alike. The callback is added to the

@@ -30,12 +30,12 @@ class Row:
     """One search under one limit.
 
     Attributes:
-        version: Of the tool's package; empty if it needs none. ``None`` if it is not installed; the
+        version: The package's version; empty if it needs none. ``None`` if it is not installed; the
             fields from ``answer`` on are then empty.
         truth: The largest batch that fits, found by trying every one.
         answer: The largest batch according to this search.
         trials: Batch sizes it ran, including repeats.
-        tried: Those batch sizes, and whether they fitted.
+        tried: The batch sizes, and whether they fitted.
     """
 
     tool: str

@@ -100,7 +100,7 @@ class LimitedTraining:
     """Training steps under a memory limit. Every trial starts with a fresh model.
 
     Args:
-        workload: What is trained.
+        workload: The workload to train.
         limit_bytes: The memory limit.
         session: Creates the session of a trial from workload, batch size and limit.
 
@@ -174,7 +174,7 @@ class Searcher:
     """One way to search for the largest batch.
 
     Attributes:
-        name: As the table shows it.
+        name: Its name in the table.
         module: The tool's module; empty for our own searches.
         search: Returns the largest batch it finds.
     """

@@ -11,7 +11,7 @@ DECLARED = (
     "torch.library.define, ('torchvision::nms', 'torchvision::qnms'), "
     "2 * ('(Tensor boxes, Tensor scores, float threshold) -> Tensor',)))\n"
 )
-"""For a ``.pth`` file of an environment: torchvision's operators need CUDA's libraries. Without
+"""A ``.pth`` file for an environment: torchvision's operators need CUDA's libraries. Without
 them it still loads if it finds these declared; no step calls them."""
 
 

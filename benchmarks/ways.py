@@ -16,7 +16,7 @@ REAL = "real steps on a CPU"
 PROCESSES = "real processes on a CPU"
 PACKAGE = "steps of the package on a CPU"
 SOURCE = "arithmetic from the source"
-"""What a way is held against beside published measurements, by the tests of the engine."""
+"""References for a way besides published measurements, by the tests of the engine."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Way:
     """One way of training.
 
     Attributes:
-        name: As people call it.
-        beside: What else its prediction is held against.
-        tests: Where, among the engine's tests.
+        name: Its common name.
+        beside: The other references of its prediction.
+        tests: The file among the engine's tests.
         holds: Whether a workload is trained that way.
         generates: Whether texts are only generated.
     """
@@ -137,7 +137,7 @@ def cells(comparisons: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     """A row for each way, with the published measurements that are trained that way.
 
     Args:
-        comparisons: As JSON has them; those of a factory have no workload, and are no way's.
+        comparisons: Those of the JSON; a factory's have no workload, and are no way's.
     """
     known = [
         (Workload.parse(one["measurement"]["workload"]), one)

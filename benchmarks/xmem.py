@@ -29,7 +29,7 @@ from engine.errors import EngineError
 RUNS = Path(__file__).with_name("data") / "xmem.csv"
 
 SOFTWARE = {"transformers": "4.51.3", "torchvision": TORCHVISION}
-"""That of their time, as far as it is known: of the releases of transformers from 4.48 on only this
+"""Software of their time, as far as known: of the releases of transformers from 4.48 on only this
 one fits. torchvision's networks have not changed since; the release is the one for our torch."""
 
 OURS = "MemoryMark"
@@ -38,8 +38,8 @@ OTHERS = {"xMem": "xmem", "DNNMem": "dnnmem", "SchedTune": "schedtune", "LLMem":
 """The other estimators, by the name of their columns."""
 
 MIN_LINES = 16
-"""A run takes four batches of lines of unknown lengths. From so many lines on, one of them is taken
-to be as long as the longest can be; runs with fewer are set aside."""
+"""A run takes four batches of lines of unknown lengths. From this many lines on, one of them is
+taken to be as long as the longest can be; runs with fewer are set aside."""
 _STEPS = 4
 
 LONGEST, PIXELS = 128, 86
@@ -47,7 +47,7 @@ LONGEST, PIXELS = 128, 86
 
 
 class Kind(StrEnum):
-    """What a run trains; the values are those of the file."""
+    """The kind of model a run trains; the values are those of the file."""
 
     NETWORK = "cnn"
     TRANSFORMER = "transformer"
@@ -77,10 +77,10 @@ before it went out of memory; no verdict differs with these."""
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an estimator says of a run.
+    """An estimate of a run.
 
     Attributes:
-        figure_bytes: As the run was measured; ``None`` if it gives no figure.
+        figure_bytes: Estimated bytes, counted as measured; ``None`` if it gives no figure.
         fits: Whether it expects the run to fit.
     """
 
@@ -98,7 +98,7 @@ class Run:
         measured_bytes: NVML's largest figure less its first; what the run had reached, if it went
             out of memory.
         ran: Whether it did not.
-        others: What the other estimators said of it; none for those that do not take such models.
+        others: The other estimators' estimates; none for those that do not take such models.
     """
 
     gpu: str
@@ -124,19 +124,19 @@ class Run:
 
     @property
     def series(self) -> tuple[str, str, str, int]:
-        """What runs have in common that differ in nothing but the batch size."""
+        """The properties shared by runs that differ in nothing but the batch size."""
         return self.gpu, self.model, self.optimizer, self.zero_grad
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is predicted for a run.
+    """The prediction for a run.
 
     Attributes:
         fits: Whether it is expected to fit.
         reserved_bytes: Peak reserved.
         low_bytes, high_bytes: The interval of that.
-        model_bytes: Reserved as soon as the model is on the GPU.
+        model_bytes: Memory reserved as soon as the model is on the GPU.
     """
 
     fits: bool
@@ -163,7 +163,7 @@ class Comparison:
     failure: str = ""
 
     def estimates(self) -> dict[str, Estimate]:
-        """What each estimator says of the run, ours first."""
+        """The estimate of each estimator for the run, ours first."""
         if self.prediction is None:
             return dict(self.run.others)
         fits = self.prediction.fits
@@ -182,17 +182,17 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Score:
-    """How well an estimator did.
+    """The score of an estimator.
 
     Attributes:
-        name: Whose it is.
+        name: Name of the estimator.
         every, networks, transformers: Errors of the runs that fitted.
         growth: Errors of the growth from one batch size to the next larger one, of runs alike
             otherwise, as shares of the growth that was measured.
-        ran_out: Runs that went out of memory, of those it was asked about.
-        false_safe: How many of them it expected to fit.
+        ran_out: Runs that went out of memory, of those it was given.
+        false_safe: Number of them that it expected to fit.
         ran: Runs that did not.
-        false_alarm: How many of those it expected not to fit.
+        false_alarm: Number of those that it expected not to fit.
     """
 
     name: str
@@ -233,7 +233,7 @@ def _run(row: Mapping[str, str]) -> Run:
 
 
 def score(name: str, comparisons: Sequence[Comparison]) -> Score:
-    """How well an estimator did on the runs that it was asked about."""
+    """Score an estimator on the runs that it was given."""
     asked = [(one.run, one.estimates()[name]) for one in comparisons if name in one.estimates()]
     ran_out = [estimate.fits for run, estimate in asked if not run.ran]
     ran = [estimate.fits for run, estimate in asked if run.ran]
@@ -274,7 +274,7 @@ def _growth_errors(counted: Iterable[tuple[Run, int]]) -> Iterator[float]:
 
 
 def scores(comparisons: Sequence[Comparison]) -> list[Score]:
-    """Of every estimator, ours first."""
+    """The scores of every estimator, ours first."""
     return [score(name, comparisons) for name in (OURS, OURS_WHOLE, *OTHERS)]
 
 
@@ -282,7 +282,7 @@ def compare(runs: Sequence[Run], say: Callable[[str], object]) -> list[Compariso
     """Predict runs in the environment of their time, which is made unless it was before.
 
     Args:
-        runs: To predict.
+        runs: Runs to predict.
         say: Receives a sentence where this takes long.
 
     Raises:
@@ -306,7 +306,7 @@ def compare(runs: Sequence[Run], say: Callable[[str], object]) -> list[Compariso
 
 
 def question(comparison: Comparison) -> Question | None:
-    """What other estimators are asked about a run; ``None`` if we predict nothing for it."""
+    """The question for other estimators about a run; ``None`` if we predict nothing for it."""
     run, prediction = comparison.run, comparison.prediction
     if prediction is None:
         return None
@@ -354,7 +354,7 @@ def cells(found: Mapping[str, Any]) -> list[str]:
 
 
 def to_dict(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """What is published of them, as JSON."""
+    """The published numbers, as JSON."""
     ran = [one for one in comparisons if one.run.ran]
     return {
         "software": SOFTWARE,

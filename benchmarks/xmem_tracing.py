@@ -44,7 +44,7 @@ def _traces(model: str, optimizer: str, zero_grad: int) -> SharedTraces:
 
 
 def predict(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What is predicted for a run, as :class:`benchmarks.xmem.Prediction` has it."""
+    """The prediction for a run, as :class:`benchmarks.xmem.Prediction` has it."""
     from engine.prediction.probe import predict_memory
     from engine.tracing.lowering import cuda_behaviour
 
@@ -66,7 +66,7 @@ def predict(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_bytes(trace: Trace) -> int:
-    """What the allocator reserves for parameters and buffers, which come first."""
+    """Bytes the allocator reserves for parameters and buffers, which come first."""
 
     def of_the_model(event: tuple[int, int]) -> bool:
         kind, tensor = event

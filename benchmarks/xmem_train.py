@@ -21,7 +21,7 @@ import torch
 
 STEPS = 4
 PIXELS, CLASSES = 86, 10
-"""CIFAR-10's images, enlarged. Its classes are fewer than most of these networks tell apart."""
+"""CIFAR-10's images, enlarged. Its classes are fewer than most of these networks distinguish."""
 LONGEST = 128
 
 NETWORKS: dict[str, tuple[str, dict[str, int]]] = {

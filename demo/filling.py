@@ -267,7 +267,7 @@ def _reports(analysis: Analysis) -> Iterator[dict[str, object]]:
 
 _RUNS, _DAYS_BETWEEN_RUNS = 6, 9
 _MEDIAN_OF_NORMAL = 0.6745
-"""Half of all values are closer to the mean than so many standard deviations."""
+"""Half of all values are closer to the mean than this many standard deviations."""
 
 
 def _usual_error(of: Predicted) -> float:

@@ -21,7 +21,7 @@ def add_node(last_day: date) -> None:
     """Add the node, unless it is there.
 
     Args:
-        last_day: Of the demo's year; it was last online then.
+        last_day: Last day of the demo's year; it was last online then.
     """
     check = read_self_check(_CHECK.read_text(encoding="utf-8"))
     identity, device = check.identity, check.device

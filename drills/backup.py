@@ -48,11 +48,11 @@ class Found:
 
     Attributes:
         ended: Analyses that had finished before the backup.
-        changed: How many of these are missing or different.
+        changed: Number of these that are missing or different.
         half: Analyses with a duplicate trial, or that succeeded with trials missing.
         miscounted: 1 if the savings rows do not match the analyses.
-        finished: How many of the other analyses a worker finished.
-        stuck: How many it did not.
+        finished: Number of the other analyses that a worker finished.
+        stuck: Number that it did not.
     """
 
     ended: int

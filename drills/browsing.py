@@ -35,7 +35,7 @@ def seconds(pages: dict[str, tuple[str, str]], times: int) -> dict[str, list[flo
 
 
 def downloads(files: dict[str, tuple[str, str]]) -> dict[str, dict[str, float]]:
-    """How long each file takes as a whole (seconds), and its size (bytes)."""
+    """Measure how long each whole file takes (seconds), and its size (bytes)."""
     browser = Client(SERVER_NAME="localhost")
     browser.force_login(User.objects.get(username="member-0"))
     found = {}

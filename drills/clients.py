@@ -40,10 +40,10 @@ KINDS = ("list", "analysis read", "analysis pushed", "training reported")
 
 @dataclass
 class Seen:
-    """What one client saw; added up at the end.
+    """The observations of one client; added up at the end.
 
     Attributes:
-        requests: How many it sent.
+        requests: Number sent.
         errors: Error messages.
         sent: Ids of the documents the lab acknowledged, by kind.
     """
@@ -55,7 +55,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Documents:
-    """What happened to the documents of one kind.
+    """The fate of the documents of one kind.
 
     Attributes:
         kind: ``analysis`` or ``training``.
@@ -103,11 +103,11 @@ class Client:
     """A member's script that sends requests in a loop.
 
     Args:
-        connection: To the site, with that member's token.
+        connection: Connection to the site, with that member's token.
         document: An analysis; each push gives it a new id.
         pause_seconds: Mean pause between two requests.
-        end: When to stop, on the monotonic clock.
-        seed: For the random choices.
+        end: Time to stop, on the monotonic clock.
+        seed: Seed of the random choices.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ def count(seen: Seen, kept: Mapping[str, list[str]], whole: int) -> Tally:
     """Add up what the clients saw, and compare what they sent with what the lab stored.
 
     Args:
-        seen: Of all clients together.
+        seen: Observations of all clients together.
         kept: Ids of the stored documents, by kind.
         whole: Pushed analyses stored with all their parts.
     """

@@ -46,8 +46,8 @@ def new_lab(server_url: str, **options: Any) -> Iterator[Lab]:
     """A lab in a folder of its own and on a new database; in the end, nothing of it is left.
 
     Args:
-        server_url: Of a PostgreSQL server; empty for SQLite.
-        options: As :class:`drills.lab.Lab` takes them.
+        server_url: Address of a PostgreSQL server; empty for SQLite.
+        options: Options of :class:`drills.lab.Lab`.
     """
     with (
         TemporaryDirectory(prefix="memorymark-drill-") as folder,

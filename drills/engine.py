@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Hold:
-    """Which requests wait, so that a drill can act while they are half done.
+    """The requests that wait, so that a drill can act while they are half done.
 
     Attributes:
         after: An analysis waits after this many trials.

@@ -23,7 +23,7 @@ TRIALS, BEFORE = 20, 5
 """Trials of an analysis, and how many of them are stored when the fault strikes."""
 
 AWAY_SECONDS = 10.0
-"""How long a database or a disk is away: less than the 20 s for which workers retry."""
+"""Seconds that a database or disk is away: less than the 20 s for which workers retry."""
 
 _DISK_MEBIBYTES = 96
 _RECOVERY_SECONDS = 120.0
@@ -39,7 +39,7 @@ class Scene:
     """A lab that a fault is about to strike.
 
     Attributes:
-        lab: With its nodes online.
+        lab: A lab with its nodes online.
         node: The one in the middle of an analysis.
         disk: The small disk of its data folder, where one could be mounted.
     """
@@ -51,19 +51,19 @@ class Scene:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fault did.
+    """The effects of a fault.
 
     Attributes:
-        fault: What happened.
-        where: What it struck.
+        fault: The fault.
+        where: The part it struck.
         database: SQLite or PostgreSQL.
         submitted: Analyses that the lab had accepted.
-        lost: Of these, those without a whole result in the end.
+        lost: Number of these without a whole result in the end.
         doubled: Analyses stored twice, or with a trial stored twice.
-        recovery_seconds: From the end of the fault until what had stood still went on.
+        recovery_seconds: Time from the end of the fault until what had stood still went on.
         failed_pages: Pages answered with an error; none where no site was running.
         sent_again: Analyses that had to be sent twice, since the answer was an error.
-        not_run: Why it was not tried; empty if it was.
+        not_run: Reason why it was not tried; empty if it was.
     """
 
     fault: str
@@ -89,12 +89,12 @@ class Fault:
     """Something that goes wrong on a node or around it.
 
     Attributes:
-        name: What happens.
-        where: What it strikes.
+        name: The fault.
+        where: The part it strikes.
         strikes: Makes it happen; returns once it is over.
-        nodes: How many nodes the lab has.
-        recovered: The function of :mod:`drills.inside` that tells; without one, the struck analysis
-            has to go on.
+        nodes: Number of nodes of the lab.
+        recovered: The function of :mod:`drills.inside` that checks it; without one, the
+            struck analysis has to go on.
     """
 
     name: str
@@ -162,10 +162,10 @@ def run(
     """Strike a lab with one fault after another; its processes are new for each of them.
 
     Args:
-        faults: What to try.
-        server_url: Of a PostgreSQL server; empty for SQLite.
-        result: What each analysis ends with.
-        analyses: How many are submitted for each fault.
+        faults: Faults to try.
+        server_url: Address of a PostgreSQL server; empty for SQLite.
+        result: The result of each analysis.
+        analyses: Number submitted for each fault.
         heartbeat: Seconds between two heartbeats of a worker, from which all timeouts follow.
         seconds: Duration of an analysis without a fault.
     """

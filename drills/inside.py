@@ -41,7 +41,7 @@ def submit(count: int = 1, gpu: str = "a10", member: str = "ada") -> list[int]:
 
 
 def members_in_turn() -> list[str]:
-    """Whose analyses were started, in that order."""
+    """The owners of the analyses that were started, in that order."""
     started = Analysis.objects.exclude(started_at=None).order_by("started_at")
     return list(started.values_list("owner__username", flat=True))
 
@@ -116,7 +116,7 @@ def is_final(pk: int) -> str:
 
 
 def facts(pk: int) -> dict[str, Any]:
-    """How an analysis ended, and how it got there."""
+    """The end of an analysis, and how it got there."""
     analysis = Analysis.objects.get(pk=pk)
     started, queued, finished = analysis.started_at, analysis.queued_at, analysis.finished_at
     return {
@@ -191,7 +191,7 @@ def all_final() -> bool:
 
 
 def unfinished() -> int:
-    """How many analyses are not in a final state."""
+    """The number of analyses that are not in a final state."""
     return Analysis.objects.exclude(status__in=FINAL_STATUSES).count()
 
 
@@ -215,7 +215,7 @@ def tally(trials: int, first: int = 0) -> dict[str, int]:
 
     Args:
         trials: Number of trials of a complete analysis.
-        first: Those with this id and later ones count.
+        first: Id of the first analysis that counts.
     """
     whole = list(range(1, trials + 1))
     counts: Counter[str] = Counter()

@@ -33,7 +33,7 @@ Seconds = list[float]
 
 
 def announce(count: int) -> None:
-    """Announce so many nodes, each with one GPU of the same kind."""
+    """Announce ``count`` nodes, each with one GPU of the same kind."""
     Node.objects.all().delete()
     Node.objects.bulk_create(
         Node(
@@ -50,7 +50,7 @@ def announce(count: int) -> None:
 
 
 def claims(count: int, waiting: int) -> dict[str, Seconds]:
-    """Claim jobs for one node after another, with so many waiting each time, of many members.
+    """Claim jobs for one node after another, with ``waiting`` jobs each time, of many members.
 
     Returns:
         Seconds to choose a job, as each poll of a node's queue does, and to claim it.
@@ -77,14 +77,14 @@ def claims(count: int, waiting: int) -> dict[str, Seconds]:
 
 
 def polls(count: int) -> Seconds:
-    """How long each look of a node into a queue takes that has nothing for it."""
+    """Time each look of a node into a queue that has nothing for it."""
     with _as_node(0), patch.object(Conf, "POLL", 0):
         broker = queue.LabBroker(queue.WORKERS)
         return _timed(broker.dequeue, count)
 
 
 def heartbeats(count: int) -> Seconds:
-    """How long each heartbeat of a node takes, with the look after dead workers."""
+    """Time each heartbeat of a node, including the look for dead workers."""
 
     def beat() -> None:
         nodes.beat()
@@ -98,7 +98,7 @@ def heartbeats(count: int) -> Seconds:
 
 
 def submits(count: int) -> Seconds:
-    """How long each submission by the API takes, each of another member, in this process."""
+    """Time each submission by the API, each of another member, in this process."""
     found = []
     for number in range(count):
         client = Client(SERVER_NAME="localhost")
@@ -136,7 +136,7 @@ def removals(batches: int, days: dict[str, int]) -> dict[str, dict[str, float]]:
 
 
 def index_seconds() -> float:
-    """How long it takes to build all indexes of analyses again, as a migration builds new ones."""
+    """Time the rebuilding of all indexes of analyses, as a migration builds new ones."""
     with connection.cursor() as cursor:
         begun = perf_counter()
         cursor.execute(f"REINDEX TABLE {Analysis._meta.db_table}")
@@ -191,7 +191,7 @@ def _as_node(number: int) -> Iterator[None]:
 
 
 def _make_wait(count: int) -> None:
-    """Make so many analyses wait for a GPU: those of all members in turn."""
+    """Make ``count`` analyses wait for a GPU: those of all members in turn."""
     missing = count - Job.objects.filter(state=Status.QUEUED).count()
     owners = list(User.objects.filter(username__startswith="member-").order_by("pk"))
     request = AnalysisRequest.parse({"model": "bert", "gpu": LOCAL}).to_dict()

@@ -97,7 +97,7 @@ FILES = {
 """Downloads timed as a whole, in the large lab."""
 
 Seconds = dict[str, list[float]]
-"""How long each page took, each time."""
+"""The times of each page, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _print(found: Sequence[PageTimes], numbers: dict[str, Any]) -> None:
 def filled_lab(
     count: int, server_url: str, result: dict[str, object], members: int, trials: int
 ) -> Iterator[tuple[Lab, dict[str, int]]]:
-    """A lab with ``count`` analyses of so many members and trials each, and its row counts."""
+    """A lab with ``count`` analyses of that many members and trials each, and its row counts."""
     with new_lab(server_url, result=result) as lab:
         yield lab, lab.call("years.fill", count, f"{lab.folder}/result.json", members, trials)
 

@@ -30,13 +30,13 @@ from engine.client.connection import Connection, Settings
 
 NODES = 200
 WAITING = (1, 200, 20_000)
-"""How many jobs wait while others are claimed."""
+"""Numbers of jobs that wait while others are claimed."""
 
 MOMENTS = 100
-"""How often each moment of the queue is timed."""
+"""Number of times that each moment of the queue is timed."""
 
 CLIENTS = 8
-"""Who submit at the same time to a site of its own."""
+"""Clients that submit at the same time to a site of their own."""
 
 BACKED_UP = 10_000
 """The largest lab that is backed up: a backup reads every value, and takes in proportion."""
@@ -48,10 +48,10 @@ _TABLES = ("analyses_analysis", "analyses_trial", "analyses_job")
 
 @dataclass(frozen=True)
 class Times:
-    """How long something took.
+    """The distribution of a measured time.
 
     Attributes:
-        times: How often it was measured.
+        times: Number of measurements.
         median_seconds: Half of them took no longer.
         percentile_95_seconds: 95% of them took no longer.
     """
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 def measured(
     labs: Sequence[Lab], filled: Sequence[dict[str, int]], rounds: int, times: int
 ) -> list[dict[str, Any]]:
-    """What the drill measures in each lab, and the rows that it was filled with."""
+    """The measurements of the drill in each lab, and the rows that it was filled with."""
     pages = in_turn(labs, rounds, times)
     return [
         {"filled": rows, "pages": _pages(seconds)} | _measured(lab, rows["analyses"])

@@ -24,7 +24,7 @@ from drills.node import Node
 
 TRIALS = 4
 QUIET_SECONDS = 90.0
-"""How long the lab may take to finish once nothing is killed any more."""
+"""Time the lab may take to finish once nothing is killed any more."""
 
 _ROLES = ("engine", "staff", "staff", "guard", "pool", "node")
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)

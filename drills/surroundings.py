@@ -22,8 +22,8 @@ def cut_connections(url: str, seconds: float, *, refuse: bool = False) -> None:
     """End all connections to a PostgreSQL database, again and again.
 
     Args:
-        url: Of the database.
-        seconds: For how long.
+        url: Address of the database.
+        seconds: Duration.
         refuse: Refuse new connections meanwhile, as when the database does not respond.
     """
     server_url, name = url.rsplit("/", 1)

@@ -75,7 +75,7 @@ def test_a_snapshot_is_consistent_and_does_not_block_writes(
 def test_an_older_backup_is_migrated_on_restore(
     start_lab: StartLab, database_url: str, tmp_path: Path
 ) -> None:
-    """For a lab that backs up every night and upgrades in the morning."""
+    """Check a lab that backs up every night and upgrades in the morning."""
     old = start_lab(migrated=False)
     for app in ("auth", "accounts", "admin", "sessions", "knox", "django_q"):
         old.manage("migrate", app, "-v0")

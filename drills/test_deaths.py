@@ -1,4 +1,4 @@
-"""When processes die or freeze during an analysis, it still ends once, with all its trials."""
+"""An analysis whose processes die or freeze still ends once, with all its trials."""
 
 from __future__ import annotations
 

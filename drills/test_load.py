@@ -1,4 +1,4 @@
-"""Load: it stays on this machine unless told otherwise, and its percentiles are right."""
+"""Load: it stays on this machine by default, and its percentiles are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the drills summarize their measurements: pure functions, and their JSON."""
+"""Summaries of the drills' measurements: pure functions, and their JSON."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from drills.web import Browser
 FAULT, WHERE = "one of two sites killed", "behind nginx"
 MEMBERS = 8
 BEFORE_SECONDS, AFTER_SECONDS = 5.0, 10.0
-"""For how long members use the sites before and after one is killed."""
+"""Time for which members use the sites before and after one is killed."""
 
 _TRIALS = 4
 _PAUSE_SECONDS = 0.3
@@ -31,14 +31,14 @@ _PASSWORD = "a compiler of 1952"  # noqa: S105  # of this drill alone
 
 @dataclass
 class Seen:
-    """What one member saw.
+    """The observations of one member.
 
     Attributes:
         failed_pages: Pages that were answered with an error, or not at all.
         failed_posts: Analyses that had to be sent again, with the same Idempotency-Key.
         signed_out: Pages without the member's name.
         submitted: Ids that the lab answered, by key.
-        answered: When each page began and was there, on the monotonic clock.
+        answered: When each page was requested and when it arrived, on the monotonic clock.
     """
 
     failed_pages: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Member:
 
     Args:
         name: The username.
-        token: For the API.
+        token: Token for the API.
         site: The proxy's address.
         trusted: Trusts the proxy's certificate.
         number: Makes the member's analyses different from the others'.
@@ -116,9 +116,9 @@ def kill_one_of_two(
     """Kill one of two sites under requests.
 
     Args:
-        server_url: Of a PostgreSQL server.
-        result: What each analysis ends with.
-        after_seconds: For how long members go on.
+        server_url: Address of a PostgreSQL server.
+        result: The result of each analysis.
+        after_seconds: Time for which members go on.
 
     Raises:
         NoProxy: If nginx is not installed.
@@ -164,12 +164,12 @@ def _use(
 
 
 def outcome(seen: list[Seen], killed_at: float, tally: dict[str, int]) -> Outcome:
-    """What the members saw together, beside what the lab has.
+    """The members' observations together, compared with the lab's contents.
 
     Args:
-        seen: By each of them.
-        killed_at: When the site was killed, on the monotonic clock.
-        tally: Of the analyses in the lab.
+        seen: The observations of each of them.
+        killed_at: Time at which the site was killed, on the monotonic clock.
+        tally: The counts of the analyses in the lab.
     """
     submitted = sum(len(one.submitted) for one in seen)
     whole = tally.get("succeeded", 0) - tally.get("incomplete", 0)

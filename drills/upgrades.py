@@ -21,7 +21,7 @@ def rows_after(name: str) -> dict[str, Any]:
     """Migrate to an old state, put a row into each table, then migrate to the newest state.
 
     Args:
-        name: Of the migration to start from.
+        name: Name of the migration to start from.
 
     Returns:
         ``before`` and ``after``: row counts by table. ``analysis``: its values afterwards.

@@ -1,4 +1,4 @@
-"""What a member does with a browser and a script does with a token, at a drill's site."""
+"""A member's browser and a script with a token, at a drill's site."""
 
 from __future__ import annotations
 

@@ -88,8 +88,8 @@ def fill(
     Args:
         count: Number of analyses.
         result_file: JSON of the result they all share; the columns differ.
-        members: How many members they are of.
-        trials: How many trials each has.
+        members: Number of members that own them.
+        trials: Number of trials of each.
     """
     result = json.loads(Path(result_file).read_text())
     chance = Random(1)  # noqa: S311  # no secret
@@ -217,8 +217,8 @@ def _repeat(start: int, length: int, share: float) -> None:
     """Copy the first stretch of time to a later one, as analyses of other workloads.
 
     Args:
-        start: How many analyses there are before it.
-        length: How many to copy.
+        start: Number of analyses before it.
+        length: Number to copy.
         share: After which share of the two years it begins.
     """
     rows = Analysis.objects.filter(pk__lte=length).order_by("pk")
@@ -246,8 +246,8 @@ def _insert(model: type[Model], rows: QuerySet[Any], **changed: Any) -> None:
     """Store copies of these rows within the database, with some columns changed.
 
     Args:
-        model: What to store.
-        rows: What to copy.
+        model: Model to store.
+        rows: Rows to copy.
         changed: Values by column. Without one, the database gives a copy its own id.
     """
     columns = {

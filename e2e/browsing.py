@@ -22,7 +22,7 @@ LOOKS = _EVERY if os.environ.get("MEMORYMARK_EVERY_LOOK") else _FEW
 """Sizes, which decide the layout, and themes, which decide the contrast: by default each once."""
 
 WIDTHS = sorted({*LOOKS, ("tablet", "light")})
-"""What a page is looked at in for its width, which takes less than axe's second."""
+"""Screens and themes for the check of a page's width, which takes less than axe's second."""
 
 NO_CHROMIUM = (
     "no Chromium is installed; make e2e installs it as root on Debian and Ubuntu, elsewhere: "

@@ -1,4 +1,4 @@
-"""What people do on the site, step by step."""
+"""Members' actions on the site, step by step."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from engine.client import Analysis, Lab, LabError, Refused
 GIB = 2**30
 MEMBER = "gpu-node"
 START_SECONDS = 300.0
-"""For the database, the site and the worker, on a busy machine."""
+"""Start timeout of the database, the site and the worker, on a busy machine."""
 ANSWER_SECONDS = 1800.0
 
 ANALYSES: Mapping[str, Mapping[str, Any]] = {
@@ -56,21 +56,21 @@ STATIC_ROOT = {static!r}
 
 @dataclass(frozen=True)
 class Answered:
-    """What became of an analysis.
+    """The outcome of an analysis.
 
     Attributes:
-        name: As in :data:`ANALYSES`.
-        status: Of the analysis; ``succeeded`` with an answer.
+        name: A name in :data:`ANALYSES`.
+        status: The analysis's status; ``succeeded`` with an answer.
         certified: Whether the largest batch fitted and the next one did not, both measured.
-        trials: How many batch sizes were tried.
-        seconds: From submitting it to its answer, with the worker's start for the first one.
+        trials: Number of batch sizes tried.
+        seconds: Time from submitting it to its answer; the first one's includes the worker's start.
         largest_batch_size: Measured; ``None`` without an answer.
-        predicted_batch_size: What the prediction expected that to be.
+        predicted_batch_size: The predicted largest batch.
         measured_reserved_bytes: Peak reserved at the largest batch, measured.
         predicted_reserved_bytes: The same, predicted.
         software: Versions by package, with those of the device and its driver.
-        failure: Why there is no answer; empty with one.
-        caveats: What the answer says it assumes.
+        failure: Reason why there is no answer; empty with one.
+        caveats: Assumptions that the answer states.
     """
 
     name: str
@@ -185,7 +185,7 @@ def _submitted(lab: Lab, fields: Mapping[str, Any]) -> Analysis | None:
 
 
 def answered(name: str, found: Analysis, seconds: float) -> Answered:
-    """What an analysis found, from what the API says of it."""
+    """The outcome of an analysis, from the API's facts about it."""
     result: Mapping[str, Any] = found.facts.get("result") or {}
     trials = {one["batch_size"]: one for one in result.get("trials", [])}
     largest, after = found.largest_batch_size, result.get("next_batch_size")
@@ -215,7 +215,7 @@ def answered(name: str, found: Analysis, seconds: float) -> Answered:
 
 
 def table(found: Sequence[Answered]) -> Table:
-    """What was found, for the terminal."""
+    """The outcomes as a table for the terminal."""
     shown = Table(title="Analyses by the API on this machine's GPU, measured")
     for heading in (
         *("analysis", "certified", "trials", "seconds", "largest batch", "predicted batch"),

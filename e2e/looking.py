@@ -49,7 +49,7 @@ def barriers(page: Page) -> list[str]:
 
 
 def overflow(page: Page) -> int:
-    """How much wider the page is than the window, in pixels."""
+    """The width by which the page exceeds the window, in pixels."""
     wider: int = page.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )
@@ -57,7 +57,7 @@ def overflow(page: Page) -> int:
 
 
 def overflow_at(page: Page, screen: str) -> int:
-    """How much wider the page would be than a window of another size, in pixels."""
+    """The width by which the page would exceed a window of another size, in pixels."""
     before = page.viewport_size
     width, height = SCREENS[screen]
     page.set_viewport_size({"width": width, "height": height})

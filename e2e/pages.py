@@ -32,7 +32,7 @@ EMPTY = {
     "notifications": "/notifications/",
     "tokens": "/tokens/",
 }
-"""What a new lab has little to show on."""
+"""Pages on which a new lab has little to show."""
 
 REFUSED = {404, 405}
 """The statuses of pages that say why there is nothing at their address."""

@@ -22,7 +22,7 @@ START_SECONDS = 900.0
 
 STOP_SECONDS = 30.0
 PRINTED_SECONDS = 120.0
-"""For what the first worker prints, once another answers already."""
+"""Timeout for the first worker's output, once another answers already."""
 
 _ADD_MEMBERS = """
 import sys
@@ -108,7 +108,7 @@ class Site:
         """Create accounts in one process, whose start takes seconds; returns their passwords.
 
         Args:
-            members: What follows ``addmember``: a name, and perhaps ``--admin``.
+            members: Arguments of ``addmember``: a name, and perhaps ``--admin``.
         """
         done = subprocess.run(
             [sys.executable, "-c", _ADD_MEMBERS, *members],
@@ -153,7 +153,7 @@ class Site:
             return False
 
     def _said(self, pattern: str) -> str:
-        """What it printed that matches; the first ready worker may print it a moment later."""
+        """The matching part of its output; the first ready worker may print it a moment later."""
         end = monotonic() + PRINTED_SECONDS
         while not (found := re.search(pattern, self._output.read_text(errors="replace"))):
             if monotonic() > end:

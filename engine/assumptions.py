@@ -1,4 +1,4 @@
-"""What a year of training is assumed to be: hours, runs, price and electricity."""
+"""Assumptions about a year of training: hours, runs, price and electricity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ember, 3 July 2024 (https://www.statista.com/statistics/943137/, read 2026-11)."
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the user or the lab assumes about a year of training.
+    """Assumptions of the user or the lab about a year of training.
 
     Raises:
         InvalidInput: On construction, with a message for each wrong field.

@@ -155,7 +155,7 @@ _MESSAGES = {
 
 
 def _wanted(field: Field, bounds: Interval | None) -> str:
-    """What to enter instead of a wrong value."""
+    """Advice on what to enter instead of a wrong value."""
     if field.is_switch:
         return "enter true or false"
     if field.choices:

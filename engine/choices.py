@@ -6,7 +6,7 @@ from .fields import Choice
 
 
 class Goal(Choice):
-    """What an analysis is to find."""
+    """Goal of an analysis."""
 
     BATCH = "batch", "batch: which batch to train with"
     GENERATION = "generation", "generation: how many texts at once, and how long"
@@ -40,7 +40,7 @@ class Attention(Choice):
 
 
 class Method(Choice):
-    """What a language model learns from."""
+    """Method by which a language model learns."""
 
     SFT = "sft", "texts: the next token (SFT)"
     DPO = "dpo", "DPO: pairs of answers, against a reference"
@@ -52,7 +52,7 @@ class Method(Choice):
 
     @property
     def texts_per_sample(self) -> int:
-        """How many texts of the sequence length a sample has."""
+        """Number of texts of the sequence length in a sample."""
         return 2 if self in (Method.DPO, Method.ORPO) else 1
 
     @property
@@ -72,7 +72,7 @@ class Method(Choice):
 
 
 class Rollout(Choice):
-    """Where GRPO's completions are generated."""
+    """Place where GRPO's completions are generated."""
 
     GENERATE = "generate", "generate: on this GPU, by transformers"
     SERVER = "server", "server: on other GPUs, such as by vLLM"
@@ -80,14 +80,14 @@ class Rollout(Choice):
 
 
 class Adapter(Choice):
-    """What LoRA trains beside frozen weights."""
+    """Kind of adapter that LoRA trains beside frozen weights."""
 
     LORA = "lora", "lora: two small matrices for each weight"
     DORA = "dora", "dora: their direction, and the magnitude apart"
 
 
 class Quantization(Choice):
-    """How the frozen weights below LoRA are kept."""
+    """Format of the frozen weights below LoRA."""
 
     NONE = "none", "none: in the precision's format"
     NF4 = "nf4", "nf4: 4 bits (QLoRA)"
@@ -107,7 +107,7 @@ class Quantization(Choice):
 
 
 class Batching(Choice):
-    """How samples of different lengths become a batch."""
+    """Way in which samples of different lengths become a batch."""
 
     FIXED = "fixed", "fixed: every sample has the sequence length"
     LONGEST = "longest", "longest: padded to the longest of the batch"
@@ -123,7 +123,7 @@ class Batching(Choice):
 
 
 class Parallelism(Choice):
-    """How several GPUs share the work."""
+    """Division of the work among several GPUs."""
 
     NONE = "none", "none: one GPU"
     DDP = "ddp", "DDP: a whole copy on each GPU"
@@ -146,14 +146,14 @@ class ReduceDtype(Choice):
 
 
 class Rotation(Choice):
-    """How keys and values go around among GPUs that have parts of the same sequences."""
+    """Exchange of keys and values among GPUs that have parts of the same sequences."""
 
     ALL_GATHER = "allgather", "allgather: all at once, as PyTorch does by default"
     ALL_TO_ALL = "alltoall", "alltoall: from each GPU to the next"
 
 
 class CrossEntropy(Choice):
-    """How a language model's loss goes about its logits."""
+    """Way in which a language model computes its loss from its logits."""
 
     MODEL = "model", "model: all logits at once, as the model has it"
     CHUNKED = "chunked", "chunked: in 8 parts, as torchtune"
@@ -162,14 +162,14 @@ class CrossEntropy(Choice):
 
 
 class Recompute(Choice):
-    """What a checkpointed layer computes again in backward."""
+    """Work that a checkpointed layer repeats in backward."""
 
     ALL = "all", "all: only its input is kept"
     CHEAP = "cheap", "cheap: all but matrix products and attention"
 
 
 class CacheFormat(Choice):
-    """How the keys and values of generated texts are kept."""
+    """Format of the keys and values of generated texts."""
 
     DYNAMIC = "dynamic", "dynamic: grows by a copy with each token (default of generate)"
     STATIC = "static", "static: its whole length from the start"
@@ -198,4 +198,4 @@ PACKED_CACHES = {
 """Caches that pack whole numbers, and in how many bits each."""
 QUANTIZED_CACHES = (*PACKED_CACHES, CacheFormat.FP8)
 RESIDUAL_LENGTH = 128
-"""So many new tokens wait before a cache packs them: transformers' default."""
+"""Number of new tokens that wait before a cache packs them: transformers' default."""

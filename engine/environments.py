@@ -39,9 +39,9 @@ class Environment:
     """An environment that the engine can run in.
 
     Attributes:
-        name: Of its folder: the versions that were asked for.
+        name: Name of its folder: the requested versions.
         python: Its interpreter.
-        versions: Those of :data:`engine.software.PACKAGES` that it has.
+        versions: Versions of the :data:`engine.software.PACKAGES` that it has.
     """
 
     name: str
@@ -68,7 +68,7 @@ def make(folder: Path, wanted: Mapping[str, str]) -> Environment:
 
 
 def create(home: Path, *installed: str) -> Path:
-    """Make an environment in a folder, with what pip is told to install before what it shares.
+    """Create an environment in a folder, where packages from pip come before the shared ones.
 
     Args:
         home: The folder; what is in it is deleted.

@@ -61,7 +61,7 @@ class MeasurementFailed(EngineError):
 OF_THE_EXTRA = frozenset(
     {"PIL", "huggingface_hub", "numpy", "peft", "pydantic", "rich", "torch", "transformers"}
 )
-"""What the extra ``engine`` installs, by the names of imports."""
+"""Packages of the extra ``engine``, by the names of imports."""
 
 
 @contextmanager

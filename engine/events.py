@@ -37,14 +37,14 @@ class Log:
 
 @dataclass(frozen=True)
 class Stage:
-    """What an analysis is doing from now on.
+    """Stage that an analysis enters.
 
     Attributes:
-        name: ``build`` (the model), ``trace`` (its step), ``search`` (for the answer) or
-            ``advice`` (what else helps).
-        fraction: Of this stage that is done, from 0 to 1; ``None`` where that is not known.
-        tried: Of advice, how many combinations of moves were tried.
-        known: Of how many that are known so far; what helps may call for more.
+        name: ``build`` (the model), ``trace`` (its step), ``search`` (for the answer) or ``advice``
+            (what else helps).
+        fraction: Share of this stage that is done, from 0 to 1; ``None`` where that is not known.
+        tried: In advice, the number of combinations of moves tried.
+        known: The number of combinations known so far; what helps may call for more.
     """
 
     name: str
@@ -72,12 +72,12 @@ def seconds_left(
     now: float,
     usual: Mapping[str, float] = MappingProxyType({}),
 ) -> float | None:
-    """How long the last stage still takes; ``None`` without a base for it.
+    """Time that the last stage still takes; ``None`` without a base for it.
 
     Args:
         seen: The stages so far, each with its time in seconds on the clock of ``now``.
-        now: As of when.
-        usual: How many seconds a stage of a name has taken before.
+        now: The time that this is as of.
+        usual: Seconds that a stage has taken before, by its name.
     """
     if not seen:
         return None

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 NONE = "none"
-"""How a command line writes ``None``, where a field takes it beside its default."""
+"""The word for ``None`` on a command line, where a field takes it beside its default."""
 
 
 class Choice(StrEnum):
@@ -71,15 +71,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Described:
-    """How a field is presented.
+    """Presentation of a field.
 
     Attributes:
         label: Its name on pages.
         help: One or two sentences, for the form, the API and the command line.
         group: Its section of the form.
-        unit: Of its value, as in ``128 tokens``.
-        empty: What an empty value means, such as ``the model's own``; else the default is shown.
-        flag: On the command line; derived from the name if empty.
+        unit: Unit of its value, as in ``128 tokens``.
+        empty: Meaning of an empty value, such as ``the model's own``; else the default is shown.
+        flag: Flag on the command line; derived from the name if empty.
         metavar: Placeholder of the value on the command line; derived from the type if empty.
         is_column: Whether the history has a column for it.
     """
@@ -117,7 +117,7 @@ class Field:
 
     @property
     def label_with_unit(self) -> str:
-        """For forms, which show no unit after the value."""
+        """Label for forms, which show no unit after the value."""
         return f"{self.label} ({self.described.unit})" if self.described.unit else self.label
 
     @property

@@ -1,4 +1,4 @@
-"""What a process holds of a GPU beside PyTorch's own memory: the CUDA context and libraries.
+"""GPU memory that a process holds beside PyTorch's own: the CUDA context and libraries.
 
 On one H100 (PyTorch 2.11, CUDA 13.0, driver 580) 122 trials of 2026-11-26 held 750.8 MiB with
 cuBLAS alone and 766.8 to 770.8 MiB with cuDNN, in any number format and at any batch size. cuDNN
@@ -18,20 +18,20 @@ CUDNN_BYTES = 18 * MIB
 """cuDNN with its kernels, measured on that H100: between 16 and 20 MiB."""
 
 UNSURE_BELOW, UNSURE_ABOVE = 0.15, 0.40
-"""How far below and above the catalogue's a context may lie that nobody here measured, as shares of
-it. The H100's was derived from an A100 and CUDA 12: 563 MiB, and is 751 MiB with CUDA 13."""
+"""Limits below and above the catalogue's of a context that nobody here measured, as shares of it.
+The H100's was derived from an A100 and CUDA 12: 563 MiB, and is 751 MiB with CUDA 13."""
 
 
 @dataclass(frozen=True)
 class FixedCosts:
-    """What a process holds outside PyTorch's caching allocator, and the allocator for good.
+    """Memory that a process holds outside PyTorch's caching allocator, and in it for good.
 
     Attributes:
-        context_bytes: The CUDA context, and cuBLAS with its kernels in both threads of a step: what
-            every training process holds.
+        context_bytes: The CUDA context, and cuBLAS with its kernels in both threads of a step;
+            every training process holds these.
         cudnn_bytes: cuDNN with its kernels, on top, in steps that use it.
-        cublas_workspace_bytes: Of each thread that multiplies matrices, within the caching
-            allocator.
+        cublas_workspace_bytes: Workspace of each thread that multiplies matrices, within the
+            caching allocator.
         measured: Whether the context was measured on such a GPU, and not taken from elsewhere.
     """
 
@@ -42,14 +42,14 @@ class FixedCosts:
 
     @property
     def unsure_bytes(self) -> tuple[int, int]:
-        """How many bytes fewer and more the context may take."""
+        """Number of bytes fewer and more that the context may take."""
         if self.measured:
             return 0, 0
         return round(UNSURE_BELOW * self.context_bytes), round(UNSURE_ABOVE * self.context_bytes)
 
 
 def fixed_costs(gpu: Gpu) -> FixedCosts:
-    """Those of a GPU: of the catalogue, or as a self-check measured them."""
+    """Fixed costs of a GPU: of the catalogue, or as a self-check measured them."""
     checked = gpu.checked or SelfChecked("")
     workspace = checked.cublas_workspace_bytes
     if workspace is None:

@@ -1,4 +1,4 @@
-"""What belongs to each goal of an analysis: its command and the settings that count."""
+"""Commands of the goals of an analysis, and the settings that count for each."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def counts(name: str, goal: Goal) -> bool:
 
 
 def command_line(goal: Goal, model: str, values: Mapping[str, Any]) -> str:
-    """The command that asks for the same; a config is a file.
+    """The command that requests the same; a config is a file.
 
     Args:
-        goal: Of the request.
-        model: Its name.
+        goal: Goal of the request.
+        model: Name of its model.
         values: The fields to write as flags.
     """
     words = ["memorymark", _COMMANDS[goal], model]

@@ -29,7 +29,7 @@ def resolve(workload: Workload, download: Download | None = None) -> Workload:
     """The workload with its model's config, fetched from the hub if need be, and its sizes.
 
     Args:
-        workload: Of a preset, of a given config, or of a hub model.
+        workload: A workload of a preset, of a given config, or of a hub model.
         download: Fetches a config; by default from the hub.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How long samples are: a distribution, from a few percentiles, and what batches make of it.
+"""Lengths of samples: a distribution, from a few percentiles, and what batches make of it.
 
 Samples are taken to be drawn independently. Between two percentiles the length rises evenly, so all
 that is expected here is exact: sums over straight pieces, no simulation.
@@ -37,7 +37,8 @@ class Lengths:
     """The lengths of samples, in tokens.
 
     Attributes:
-        points: Shares of all samples, from 0 to 1, each with the length that so many do not exceed.
+        points: Shares of all samples, from 0 to 1, each with the length that this share does not
+            exceed.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -68,7 +69,7 @@ class Lengths:
 
     @classmethod
     def of(cls, counted: Iterable[int]) -> Lengths:
-        """Those of a list of samples, by their percentiles.
+        """The lengths of a list of samples, by their percentiles.
 
         Raises:
             InvalidInput: If there are none.
@@ -83,7 +84,7 @@ class Lengths:
 
     @classmethod
     def read(cls, path: Path) -> Lengths:
-        """Those in a file, one number of tokens per line.
+        """The lengths in a file, one number of tokens per line.
 
         Raises:
             InvalidInput: If it cannot be read, or has something else in it.
@@ -135,7 +136,7 @@ class Lengths:
         return squares / self.mean
 
     def longest_of(self, count: int) -> float:
-        """The expected length of the longest of so many samples.
+        """The expected length of the longest of ``count`` samples.
 
         The longest of n does not exceed q(u) with probability u^n, so it is the integral of
         q(u) n u^(n-1) over u from 0 to 1.
@@ -143,7 +144,7 @@ class Lengths:
         return sum(self._expected(low, high, count) for low, high in self._pieces())
 
     def longest_in_buckets(self, batch_size: int) -> float:
-        """The expected length of a batch, where so many batches at once are sorted by length.
+        """The expected length of a batch, where ``MEGA_BATCH`` batches are sorted together.
 
         The k-th of n samples in order of length is taken to be the mean of the k-th of n equal
         parts of all, so that all of them together have the mean that they have.
@@ -154,7 +155,7 @@ class Lengths:
         return sum(sums) * count / MEGA_BATCH
 
     def not_exceeded(self, count: int, probability: float) -> float:
-        """The length that none of so many samples exceeds, with a probability."""
+        """The length that none of ``count`` samples exceeds, with a probability."""
         return self.at(probability ** (1 / count))
 
     def total_not_exceeded(self, count: int, batches: int, probability: float) -> int:
@@ -193,7 +194,7 @@ class Lengths:
 
     @staticmethod
     def _expected(low: tuple[float, float], high: tuple[float, float], count: int) -> float:
-        """What a straight piece adds to :meth:`longest_of`."""
+        """Contribution of a straight piece to :meth:`longest_of`."""
         slope = (high[1] - low[1]) / (high[0] - low[0])
         at_zero = low[1] - slope * low[0]
         powers = [high[0] ** n - low[0] ** n for n in (count, count + 1)]

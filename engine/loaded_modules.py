@@ -21,7 +21,7 @@ Change = tuple[Namespace, str, Any]
 """A namespace, a name in it, and what that name is to stand for."""
 
 _NAMESPACE = vars(ModuleType)["__dict__"]
-"""Reads a module's dictionary past all that its class does when an attribute is asked for."""
+"""Reads a module's dictionary past all that its class does when an attribute is read."""
 
 
 def namespace(name: str) -> Namespace:

@@ -182,12 +182,12 @@ transformers.models.led.modeling_led._prepare_4d_attention_mask_inverted
 
 @dataclass(frozen=True)
 class Release:
-    """Where a name is that not all tested releases have.
+    """Range of the releases that have a name, where not all tested ones do.
 
     Attributes:
         since: The first release with it; empty if the oldest tested one has it.
         until: The first one without it again; empty if the newest tested one has it.
-        instead: What the engine does where it is missing.
+        instead: Fallback of the engine where it is missing.
     """
 
     since: str = ""
@@ -250,7 +250,7 @@ NAMES: Mapping[str, Release] = {
 
 
 def misplaced(installed: Mapping[str, str] | None = None) -> Iterator[str]:
-    """The names that are not where this list has them, in words; packages not here are left out.
+    """Sentences about names that are not where this list has them; missing packages are left out.
 
     Args:
         installed: Versions by package; by default those of this environment.
@@ -291,7 +291,7 @@ def _written_in(kind: type) -> set[str]:
 
 
 def _found(place: str) -> Any:
-    """What a path leads to.
+    """The object that a path leads to.
 
     Raises:
         ImportError, AttributeError: If it leads nowhere.

@@ -16,8 +16,9 @@ from typing import IO
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _NEW_OBJECTS = 100_000
-"""After so many, Python looks for garbage. Torch and transformers make hundreds of thousands that
-stay; looking through them after every 700, Python's default, takes a tenth of a command."""
+"""Number of new objects after which Python looks for garbage. Torch and transformers make hundreds
+of thousands that stay; looking through them after every 700, Python's default, takes a tenth of a
+command."""
 
 
 def collect_rarely() -> None:
@@ -84,6 +85,6 @@ def peak_resident_bytes() -> int | None:
 
 
 def state_folder() -> Path:
-    """What MemoryMark keeps for this user: ``~/.local/state/memorymark``, by XDG's rules."""
+    """Folder of MemoryMark's state for this user: ``~/.local/state/memorymark``, by XDG's rules."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "memorymark"

@@ -67,7 +67,7 @@ def naming_untested(installed: Mapping[str, str] | None = None) -> Iterator[None
 
 
 def described(version: str) -> str:
-    """What runs here, a line for each part: MemoryMark, Python, torch and its build, and others.
+    """Versions here, a line for each part: MemoryMark, Python, torch and its build, and others.
 
     Args:
         version: MemoryMark's own.

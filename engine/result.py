@@ -9,7 +9,7 @@ from .workload import Workload
 
 
 class Source(StrEnum):
-    """Where a number comes from.
+    """Origin of a number.
 
     ``computed`` is predicted too, but only a part of the step was traced: the rest is arithmetic.
     """
@@ -27,9 +27,9 @@ class Trial:
     Attributes:
         batch_size: Samples per step.
         fits: Whether two whole training steps ran within the GPU's memory.
-        source: Measured, predicted or computed.
-        peak_allocated_bytes: Most bytes held by tensors at once. If the batch does not fit: what it
-            would need, if known.
+        source: ``measured``, ``predicted`` or ``computed``.
+        peak_allocated_bytes: Most bytes held by tensors at once. If the batch does not fit: the
+            bytes that it would need, if known.
         peak_reserved_bytes: Most bytes held by the caching allocator; ``None`` on the CPU, which
             has none.
         device_used_bytes: Reserved plus CUDA context and libraries. ``None`` as above.
@@ -39,19 +39,19 @@ class Trial:
             ``device_used_bytes``, from known residuals; ``None`` if measured.
         step_seconds_low, step_seconds_high: The interval of a predicted ``step_seconds``; the
             quartiles of a measured one, ``None`` if only one step was timed.
-        operations_seconds: What the operations of the step alone are predicted to take, which
-            measured steps on that GPU may have corrected in ``step_seconds``. Also of a measured
-            trial on a catalogue GPU, so that others learn from it; ``None`` if unknown, or if a
-            host decides of which nothing is known.
+        operations_seconds: Predicted time of the operations of the step alone, which measured steps
+            on that GPU may have corrected in ``step_seconds``. Also of a measured trial on a
+            catalogue GPU, so that others learn from it; ``None`` if unknown, or if a host decides
+            of which nothing is known.
         breakdown: Bytes at the peak by category (``parameters``, ``gradients``,
             ``optimizer_state``, ``casts``: copies of parameters in another number format,
             ``activations``: kept from one phase of the step to the next, ``temporaries``: created
             and freed within one, ``inputs``, ``workspaces``, ``outputs``: kept by an evaluation for
             its metrics, ``cache``: keys and values of texts being generated), which add up to
             ``peak_allocated_bytes``; empty if unknown.
-        alloc_retries: How often the caching allocator had to release its cache to serve a
-            request: above zero the batch fits, but slowly. ``None`` if unknown.
-        failure: Why it does not fit; empty if it fits.
+        alloc_retries: Number of times that the caching allocator had to release its cache to serve
+            a request: above zero the batch fits, but slowly. ``None`` if unknown.
+        failure: Reason why it does not fit; empty if it fits.
     """
 
     batch_size: int
@@ -74,12 +74,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class BatchTrials:
-    """What batch sizes of a script take on a GPU, predicted or measured.
+    """Memory and time of batch sizes of a script on a GPU, predicted or measured.
 
     Attributes:
         gpu: The GPU.
-        trials: By batch size.
-        caveats: What the numbers assume and leave out, in sentences.
+        trials: Trials by batch size.
+        caveats: Sentences about what the numbers assume and leave out.
         software: The versions that it was traced with, by package.
     """
 
@@ -117,14 +117,15 @@ class Energy:
     Only that of the GPUs, all together. Power is predicted; the grid's intensity is assumed.
 
     Attributes:
-        power_limit_watts: Of one GPU.
+        power_limit_watts: Power limit of one GPU.
         current_watts, recommended_watts: Mean power of one GPU at the load of that batch.
-        current_kwh_per_run, recommended_kwh_per_run: Of a run now, and at the recommended batch.
-        kwh_per_year: Saved; zero without a gain.
+        current_kwh_per_run, recommended_kwh_per_run: Energy of a run now, and at the recommended
+            batch.
+        kwh_per_year: Energy saved; zero without a gain.
         kwh_per_year_low, kwh_per_year_high: Its interval; below zero where more may be drawn than
             the speedup saves.
-        kg_co2e_per_year: Saved.
-        grid_co2e_grams_per_kwh: As assumed.
+        kg_co2e_per_year: Emissions saved.
+        grid_co2e_grams_per_kwh: Assumed intensity of the grid.
     """
 
     power_limit_watts: float
@@ -226,7 +227,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class MeasuredOn:
-    """What a measurement ran on. CUDA's fields are ``None`` or empty if unknown or without CUDA.
+    """Environment of a measurement. CUDA's fields are ``None`` or empty if unknown or without CUDA.
 
     Attributes:
         device: The driver's name for it; ``cpu`` or ``mps`` without CUDA.
@@ -263,14 +264,14 @@ class MeasuredOn:
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """How the user's global batch is kept at the recommended batch.
+    """The user's global batch as kept at the recommended batch.
 
     Attributes:
         size: Requested samples per optimizer step, over micro-batches and GPUs.
         gradient_accumulation: Micro-batches of the recommended size per optimizer step.
         kept_size: Resulting samples per optimizer step; above ``size`` only if no allowed batch
             size divides it evenly.
-        otherwise: What changes without accumulation, in a sentence.
+        otherwise: Change without accumulation, in a sentence.
     """
 
     size: int
@@ -284,12 +285,12 @@ class BatchLengths:
     """The rows of a batch whose samples differ in length, in tokens and with their padding.
 
     Attributes:
-        batch_size: Of the batch.
-        worst_tokens: Of the longest row that comes in a run; memory is that of its batch.
-        probability: That no batch of a run has a longer row, from 0 to 1. Samples are assumed to be
-            drawn independently.
+        batch_size: Batch size.
+        worst_tokens: Tokens of the longest row that comes in a run; memory is that of its batch.
+        probability: Probability that no batch of a run has a longer row, from 0 to 1. Samples are
+            assumed to be drawn independently.
         run_batches: Batches of a run.
-        mean_tokens: Of a row, on average over all batches; speed is that of this batch.
+        mean_tokens: Tokens of a row, on average over all batches; speed is that of this batch.
         padding: The share of all tokens that is padding, from 0 to 1.
     """
 
@@ -307,7 +308,7 @@ class AnalysisResult:
 
     Attributes:
         model_name: The model's display name; for a script, its factory.
-        workload: What is trained and how; ``None`` for a script.
+        workload: The workload; ``None`` for a script.
         source: ``measured`` if both sides of the limit were measured, else ``predicted`` or
             ``computed``.
         next_batch_size: The next one up (by the batch multiple).
@@ -324,28 +325,28 @@ class AnalysisResult:
         verdict: The decision, and what fits.
         curve: Memory vs. batch size for a chart; not part of the search.
         trials: Every batch size tried, in the order of trying.
-        caveats: What to know about these numbers.
+        caveats: Caveats about these numbers.
         timeline: Memory over one step at the recommended batch, for a chart.
         largest_tensors: The largest tensors alive at its peak, largest first.
         certificate: Commands that repeat the trials on both sides of the limit.
         safe_batch_size: The largest batch that fits even at the high end of its prediction;
             ``None`` if the limit was measured. The recommended batch is never larger, unless this
             is zero.
-        global_batch: How the global batch is kept; ``None`` if none is set.
+        global_batch: The global batch as it is kept; ``None`` if none is set.
         speedup_low, speedup_high: The interval of ``speedup``. ``None`` without a speedup.
         comparison: The basis of a measured speedup; ``None`` if the two batches are the same, one
             does not fit, or nothing was measured.
         measured_on: ``None`` if nothing was measured.
         software: The versions that memory depends on, by package (torch, transformers, peft, …);
             empty if an older version of MemoryMark made it.
-        decision: What to do, in one sentence; empty as above.
+        decision: Decision in one sentence; empty as above.
         fastest_batch_size: The one with the best speed among those that surely fit; ``None`` as
             above.
         today: The trial of the current batch, where moves other than the batch are part of the
             answer: all ``trials`` are with those moves, and only this one is without. Else
             ``None``.
-        lengths: Of the recommended batch; ``None`` if all samples are of one length, or an older
-            version made it.
+        lengths: Lengths of the recommended batch; ``None`` if all samples are of one length, or an
+            older version made it.
     """
 
     model_name: str

@@ -14,11 +14,11 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class Tokens:
-    """How the tokens of a workload are counted.
+    """Token count of a workload.
 
     Attributes:
-        per_sample: Every position of the sequence, padding too: the step computes them all. Where
-            samples differ in length, the mean of their own.
+        per_sample: Tokens per sample: every position of the sequence, padding too: the step
+            computes them all. Where samples differ in length, the mean of their own.
         unit: ``tokens``; ``source tokens`` where a target, which is not counted, is as long again.
     """
 

@@ -94,7 +94,7 @@ def _default_config() -> Path | None:
 
 
 def _start() -> int:
-    """Prepare the database and the static files; then serve and work until told to end."""
+    """Prepare the database and the static files; then serve and work until stopped."""
     for command in ("migrate", "collectstatic"):
         _django(command, "--noinput", "-v", "0")
     os.environ["PYTHONUNBUFFERED"] = "1"  # what they say is wanted now, the set-up link above all

@@ -36,7 +36,7 @@ IS_CHECKOUT = (BASE_DIR / "pyproject.toml").is_file()
 """Whether this runs from a copy of the repository, rather than from what pip installed."""
 
 MANAGE = "python manage.py" if IS_CHECKOUT else "memorymark site"
-"""How one of Django's commands is given here, for messages."""
+"""The command that runs Django's commands here, for messages."""
 START_SITE = "make run" if IS_CHECKOUT else "memorymark site"
 START_WORKER = "make worker" if IS_CHECKOUT else "memorymark site cluster"
 
@@ -53,9 +53,9 @@ class OidcSettings:
 
     Attributes:
         issuer: Its address, exactly as it calls itself.
-        client_id: What it calls this site.
-        client_secret: What this site proves that with.
-        name: What the button on the sign-in page calls it.
+        client_id: Its name for this site.
+        client_secret: The proof that this site is that client.
+        name: Its name on the button of the sign-in page.
         new: The role of people without an account: ``viewer``, ``member`` or ``nobody``.
     """
 
@@ -71,7 +71,7 @@ def _variable(name: str, default: Any, help_text: str, *, secret: bool = False) 
 
 
 class Environment(BaseModel):
-    """What the variables say. An empty one counts as not set."""
+    """The values of the variables. An empty one counts as not set."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", str_strip_whitespace=True)
 
@@ -332,7 +332,7 @@ def _in_one_line(problem: Any) -> str:
 
 
 def _takes(described: FieldInfo) -> str:
-    """What a variable takes, from its type."""
+    """The values a variable takes, from its type."""
     if described.annotation is bool:
         return "true or false"
     if get_origin(described.annotation) is Literal:

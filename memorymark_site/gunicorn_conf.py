@@ -1,4 +1,4 @@
-"""How gunicorn serves the site; ``make run`` gives HOST and PORT."""
+"""gunicorn's configuration to serve the site; ``make run`` gives HOST and PORT."""
 
 import os
 import shutil
@@ -52,6 +52,6 @@ def post_worker_init(worker: Worker) -> None:
 
 
 def _address() -> str:
-    """Where a browser on this machine finds the site."""
+    """The site's address for a browser on this machine."""
     everywhere = _env.host in ("0.0.0.0", "::")  # noqa: S104  # nosec  # compared with, not listened on
     return f"localhost:{_env.port}" if everywhere else bind

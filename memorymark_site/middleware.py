@@ -27,7 +27,7 @@ class PrivateMiddleware:
     """Has no response kept, unless a view says otherwise.
 
     Without ``Cache-Control``, a proxy may cache a member's page by its own rules and show it to the
-    next one, and a browser shows it to whoever goes back after the member has signed out.
+    next one, and a browser shows it to anyone who goes back after the member has signed out.
     ``Cross-Origin-Resource-Policy`` keeps other sites from loading files from here.
     """
 

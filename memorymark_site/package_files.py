@@ -18,7 +18,7 @@ SERVED: Mapping[str, tuple[str, str]] = {
     **{f"inter/Inter-{weight}.woff2": ("unfold", _INTER) for weight in _WEIGHTS},
     "inter/LICENSE": ("unfold", _INTER),  # the font's license goes where the font goes
 }
-"""For each address under ``STATIC_URL``, the package and the folder in it that has the file."""
+"""The package, and its folder, of the file for each address under ``STATIC_URL``."""
 
 
 class PackageFilesFinder(BaseFinder):

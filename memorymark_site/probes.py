@@ -54,5 +54,5 @@ def _not_ready(problem: str) -> JsonResponse:
 
 @cache
 def _migrations() -> frozenset[tuple[str, str]]:
-    """Those of this code; a database of a newer version may have more."""
+    """The migrations of this code; a database of a newer version may have more."""
     return frozenset(MigrationLoader(None).disk_migrations)

@@ -2,7 +2,7 @@
 
 A proxy that buffers requests (docs/operations.md) keeps such clients away altogether. ``make run``
 has none in front, and gunicorn 27 limits only how long a connection may be silent before its first
-byte. With its own worker, 24 half-sent requests, or 16 clients that ask for a large file and do not
+byte. With its own worker, 24 half-sent requests, or 16 clients that request a large file and do not
 read it, kept the whole site from answering for as long as they liked (both tests of
 ``test_requests.py`` fail with it). So this stays: any account on the machine could do it.
 
@@ -23,14 +23,14 @@ from typing import Any
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 PATIENCE_SECONDS = 10.0
-"""For the head of a request, again for its body, and for each part of the response."""
+"""Timeout for the head of a request, again for its body, and for each part of the response."""
 
 SLOWEST_BYTES_PER_SECOND = 20_000
 """Clients that send at least this fast may take longer."""
 
 
 LINGER_SECONDS = 0.2
-"""For a client that still sends after the response; gunicorn's loop is blocked for that time."""
+"""Time for a client that still sends after the response; gunicorn's loop is blocked meanwhile."""
 
 
 GUARDS = (

@@ -1,4 +1,4 @@
-"""What an environment variable can be: each type checks a value and says what it takes."""
+"""Types of environment variables; each checks a value and describes what it takes."""
 
 from __future__ import annotations
 

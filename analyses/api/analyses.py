@@ -88,7 +88,7 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
         return super().filter_queryset(queryset) if self.action == "list" else queryset
 
     def get_queryset(self) -> QuerySet[Analysis]:
-        """What this member may see, without long JSON that is not sent."""
+        """The analyses this member may see, without long JSON that is not sent."""
         member = member_of(self.request)
         if self.action == "list":
             return selectors.visible_to(member).prefetch_related("tags").defer(*_LONG)

@@ -183,7 +183,7 @@ def _gpu_facts(gpu: Gpu, price: lab.HeldPrice) -> dict[str, Any]:
 
 
 class PriceSerializer(serializers.Serializer[Any]):
-    """What a GPU costs, assumed by the lab or by the catalogue."""
+    """The price of a GPU, assumed by the lab or by the catalogue."""
 
     gpu = serializers.CharField(read_only=True)
     price_per_hour_usd = serializers.FloatField(
@@ -213,7 +213,7 @@ _PRICED = OpenApiExample("What we pay", {"price_per_hour_usd": 0.8}, request_onl
 
 
 class Price(ApiView[Any]):
-    """What one kind of GPU costs the lab."""
+    """The price of one kind of GPU for the lab."""
 
     serializer_class = PriceSerializer
 

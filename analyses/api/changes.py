@@ -1,4 +1,4 @@
-"""Whom to ask: the changes of one line that would save most, as the savings page lists them."""
+"""The one-line changes that would save most, with whom to ask, as on the savings page."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Compare(ApiView[Any]):
         return Response(self.get_serializer(body).data)
 
     def _chosen(self, request: Request) -> tuple[Choice, list[Column]]:
-        """What the query selects; unlike on the page, every problem is an error."""
+        """Return what the query selects; unlike on the page, every problem is an error."""
         query = request.query_params
         choice = Choice.read(_only(query, "ids"))
         visible = selectors.visible_to(member_of(request))

@@ -68,7 +68,7 @@ class EventsField(serializers.ListField):
 
 
 class EventsSerializer(serializers.Serializer[Any]):
-    """What happened since the cursor."""
+    """Events since the cursor."""
 
     results = EventsField()
     cursor = serializers.CharField(help_text="Send it as `after` to get what comes next.")
@@ -77,7 +77,7 @@ class EventsSerializer(serializers.Serializer[Any]):
 
 @dataclass(frozen=True)
 class Cursor:
-    """What a client has seen: the ids of the last log line and trial, and the status."""
+    """A client's position: the ids of the last log line and trial it has seen, and the status."""
 
     log: int = 0
     trial: int = 0
@@ -146,7 +146,7 @@ def _trial_event(trial: Trial) -> dict[str, Any]:
 
 
 def _moment(analysis: Analysis) -> datetime:
-    """When the analysis got its status; the time of a request to cancel is not stored."""
+    """The time of the analysis's current status; that of a request to cancel is not stored."""
     match analysis.status:
         case Status.QUEUED:
             return analysis.queued_at

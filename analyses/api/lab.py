@@ -165,7 +165,7 @@ AmountSerializer = serializer_of(Amount)
 
 
 class SavedSerializer(serializers.Serializer[Any]):
-    """What was saved in a period, and what could have been."""
+    """Savings in a period, realised and potential."""
 
     verified = AmountSerializer(help_text="By recorded training runs.")
     self_reported = AmountSerializer(
@@ -177,7 +177,7 @@ class SavedSerializer(serializers.Serializer[Any]):
 
 
 class SavedByDaySerializer(SavedSerializer):
-    """What was saved from the first day of the period to the end of this one."""
+    """Savings from the first day of the period to the end of this one."""
 
     day = serializers.DateField(help_text="UTC.")
 
@@ -190,7 +190,7 @@ class PeriodSerializer(serializers.Serializer[Any]):
 
 
 class ProjectionSerializer(serializers.Serializer[Any]):
-    """What is likely to be saved by the end of the year; nothing of it is measured."""
+    """Savings projected to the end of the year; none of this is measured."""
 
     until = serializers.DateField(help_text="The last day of the year.")
     realised = AmountSerializer(help_text="Saved in this year until then.")
@@ -226,7 +226,7 @@ class LabSavingsSerializer(serializers.Serializer[Any]):
 
 
 class Savings(ApiView[Any]):
-    """What the lab has saved so far, and what a year saves."""
+    """The lab's savings so far and per year."""
 
     serializer_class = LabSavingsSerializer
 

@@ -66,7 +66,7 @@ _CHANGING = (
     "owner__username", "status", "started_at", "finished_at", "node", "attempt", "answered_from",
     "adopted_at", "adopted_by__username", "failure_code", "failure_reason",
 )  # fmt: skip
-"""What changes in the life of an analysis; its result changes only with its status."""
+"""Columns that change during an analysis's life; its result changes only with its status."""
 
 
 def etag_of(request: Request, pk: int) -> str | None:

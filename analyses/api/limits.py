@@ -46,7 +46,7 @@ class MemberThrottle(BaseThrottle):
 
 
 class BoundedJSONParser(JSONParser):
-    """Says in words why a body is no JSON; nested too deeply for Python's parser, it is a 400."""
+    """JSON parser that explains errors; nesting too deep for Python's parser is a 400."""
 
     def parse(
         self,

@@ -1,7 +1,7 @@
 """The lab's nodes, and ``/health``: whether an analysis submitted now would be worked on.
 
-``/health`` needs no login, and tells those without a token states and counts only.
-:mod:`memorymark_site.probes` tells whether this one process can serve.
+``/health`` needs no login, and shows those without a token states and counts only.
+:mod:`memorymark_site.probes` reports whether this one process can serve.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SelfCheckProblemSerializer(serializers.Serializer[Any]):
 
 
 class SelfCheckSerializer(serializers.Serializer[Any]):
-    """What a node has measured of itself, which predictions for its GPU use."""
+    """A node's measurements of itself, used in predictions for its GPU."""
 
     state = serializers.ChoiceField([f"{state}" for state in CheckState])
     sentence = serializers.CharField(help_text="How far its predictions are right.")

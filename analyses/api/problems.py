@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 KINDS_ADDRESS = "/api/docs/problems/"
 QUEUE_SECONDS = 30
-"""When to try again if too much of a member is in the queue."""
+"""Retry delay, in seconds, when a member has too much in the queue."""
 
 
 @dataclass(frozen=True)

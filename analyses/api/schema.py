@@ -155,7 +155,7 @@ class BodyExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # its hook for subclasses has no annotations
-    """How a script signs in."""
+    """Token authentication, for scripts."""
 
     target_class = "memorymark_site.accounts.tokens.TokenAuthentication"
     name = "token"

@@ -55,7 +55,7 @@ def serializer_of(
         kind: The data class.
         required: Whether all fields are always present. Not so if another version stored it; the
             name in the schema then starts with ``Stored``.
-        name: In the schema; the data class's name if empty.
+        name: Its name in the schema; the data class's name if empty.
     """
     return _made(kind, required, name or f"{'' if required else 'Stored'}{kind.__name__}")
 
@@ -281,7 +281,7 @@ class AnalysisSerializer(AnalysisSummarySerializer):
         read_only_fields = fields
 
     def get_adopted_moves(self, analysis: Analysis) -> list[str]:
-        """What was adopted with the batch, such as bf16; empty for the batch alone."""
+        """The moves adopted with the batch, such as bf16; empty for the batch alone."""
         return decided_moves(analysis)
 
     def get_note(self, analysis: Analysis) -> str | None:

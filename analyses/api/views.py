@@ -1,4 +1,4 @@
-"""What all endpoints share: the member, the body, ``?fields=``, ``?wait=``, ``ETag`` and pages."""
+"""Shared parts of all endpoints: member, body, ``?fields=``, ``?wait=``, ``ETag`` and pages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIRST_PAUSE_SECONDS = 0.03
 MAX_PAUSE_SECONDS = 1.0
 
 seats = BoundedSemaphore(2)
-"""How many of a process's four threads may wait for scripts; the others serve pages."""
+"""Places for waiting scripts among a process's four threads; the others serve pages."""
 
 
 class ApiView(GenericAPIView[M]):

@@ -12,7 +12,7 @@ from analyses.formatting import usd
 from analyses.savings.accrual import Amount, Point, Projection, Saved
 
 PARTS = {"verified": "Verified", "self_reported": "Self-reported", "potential": "Potential"}
-"""What savings are made of, from bottom to top, and their names."""
+"""The parts of savings, from bottom to top, and their names."""
 
 
 _FEW_DAYS, _A_YEAR = 100, 366
@@ -122,7 +122,7 @@ class Plot:
 
     Attributes:
         areas: Each part, and the points of its polygon.
-        ticks_x, ticks_y: Where a label stands, in pixels, and its text.
+        ticks_x, ticks_y: Position of a label, in pixels, and its text.
     """
 
     areas: list[tuple[str, str]]

@@ -55,7 +55,7 @@ class MemoryBar:
         role: ``current`` or ``recommended``, for the colour.
         segments: Without the free part; empty if the memory of this batch size is not known.
         sizes: Bytes by category, with the free part.
-        limit: Where the GPU's memory ends, in percent of the full width: 100, or less if a bar
+        limit: The end of the GPU's memory, in percent of the full width: 100, or less if a bar
             needs more memory than there is.
         is_cut: Whether the bar is too long to be shown in full.
     """

@@ -1,7 +1,7 @@
 """Memory and speed by batch size: one picture, with a bar for each batch size that is known.
 
 The bars are drawn by the server, so that the picture is there without JavaScript. A slider then
-goes through the same points; each has its figures as text, so that nothing is asked for again.
+goes through the same points; each has its figures as text, so that nothing is requested again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Point:
     """One batch size, or one length, as text, for the line under the picture.
 
     Attributes:
-        at: Which one.
+        at: The batch size or the length.
         sizes: GiB by category.
     """
 
@@ -113,10 +113,10 @@ class Picture:
 
     Attributes:
         title: Its heading.
-        name, label: What the bars differ in: before a value of it, and alone.
+        name, label: The name of what differs between the bars: before a value of it, and alone.
         start: The index of the bar that the slider starts at.
-        categories: Of all bars and of what is free, with their names, from the top.
-        limit_y: Where the GPU's memory ends.
+        categories: Those of all bars and of what is free, with their names, from the top.
+        limit_y: The end of the GPU's memory.
         description: The picture as text.
     """
 

@@ -18,8 +18,8 @@ def picture_of_lengths(
 
     Args:
         result: About texts.
-        lengths: With their trials, growing.
-        gpu: Where.
+        lengths: The lengths with their trials, growing.
+        gpu: The GPU's name.
         asked: The length of the request, if it has one.
     """
     known = [one for one in lengths if used_bytes(one.trial) is not None]

@@ -26,7 +26,7 @@ _CROWDED_X, _CROWDED_Y = 9.0, 15.0
 
 
 class Prices(StrEnum):
-    """Which prices a map is drawn with."""
+    """The prices a map is drawn with."""
 
     ON_DEMAND = "on-demand"
     SPOT = "spot"
@@ -89,7 +89,7 @@ class GpuMap:
     """One map.
 
     Attributes:
-        dates: When its prices held, in words.
+        dates: The dates of its prices, as text.
         frontier: The line through the GPUs that none beats in both cost and speed.
     """
 

@@ -1,4 +1,4 @@
-"""What a result and its request have to agree on, and what holds of every trial."""
+"""Checks that a result agrees with its request, and that its trials are consistent."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LIMITED = " limited to "
 
 
 def of_the_goal(request: AnalysisRequest, goal: Goal) -> str:
-    """What is wrong with the goal that a result answers; empty if nothing is."""
+    """The error in the goal of a result; empty if there is none."""
     return "" if request.goal is goal else f"it is not {request.goal}, as in the request"
 
 
 def of_the_workload(request: AnalysisRequest, workload: Workload | None) -> str:
-    """What is wrong with the workload of a result; empty if nothing is."""
+    """The error in the workload of a result; empty if there is none."""
     if workload is None:
         return "it is of a custom step, which the lab does not store"
     answered = asdict(workload)
@@ -43,7 +43,7 @@ def kind_of(gpu: GpuFacts) -> str:
 
 
 def of_the_gpu(request: AnalysisRequest, gpu: GpuFacts) -> str:
-    """What is wrong with the GPU of a result; empty if nothing is."""
+    """The error in the GPU of a result; empty if there is none."""
     if gpu.usable_bytes > gpu.total_bytes:
         return "more of its memory is usable than it has"
     if not (0 < len(gpu.name) <= 200 and gpu.name.isprintable()):
@@ -57,7 +57,7 @@ def of_the_gpu(request: AnalysisRequest, gpu: GpuFacts) -> str:
 
 
 def of_a_trial(trial: Trial) -> Iterator[str]:
-    """What is inconsistent in a trial."""
+    """Yield the inconsistencies of a trial."""
     if not 0 < trial.batch_size <= 2 * MAX_BATCH_SIZE:  # the one beyond the limit is a multiple
         yield f"enter a batch size from 1 to {MAX_BATCH_SIZE:,}"
     if trial.source is Source.ASSUMED:

@@ -78,7 +78,7 @@ def _no_negatives(value: dict[str, Any]) -> dict[str, Any]:
 
 
 class Origin(BaseModel):
-    """Where it ran."""
+    """The machine and program that ran it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -122,8 +122,8 @@ class Document:
     """An analysis that ran elsewhere, checked.
 
     Attributes:
-        body: As it was sent. The lab's assumptions replace those that its request leaves out.
-        digest: Of everything in it, to tell it from another one with its id.
+        body: The body as sent. The lab's assumptions replace those that its request leaves out.
+        digest: Digest of everything in it, to distinguish it from another one with its id.
         measured_gpu: Empty for a prediction.
     """
 
@@ -176,7 +176,7 @@ def _result(given: Mapping[str, Any], wrong: dict[str, str]) -> Result | None:
 
 
 def contradictions(request: AnalysisRequest, result: AnalysisResult) -> dict[str, str]:
-    """What is inconsistent, by field; empty if nothing is."""
+    """Inconsistencies, by field; empty if there are none."""
     wrong: dict[str, str] = {}
     for name, problem in (
         ("result.goal", of_the_goal(request, Goal.BATCH)),

@@ -17,7 +17,7 @@ from engine.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextRes
 
 
 def contradictions_of_texts(request: AnalysisRequest, result: TextResult) -> dict[str, str]:
-    """What is inconsistent, by field; empty if nothing is."""
+    """Inconsistencies, by field; empty if there are none."""
     wrong = {
         "result.goal": of_the_goal(request, result.goal),
         "result.workload": of_the_workload(request, result.workload),

@@ -1,4 +1,4 @@
-"""When a node checks itself: once for its GPU, driver and versions, and whenever an admin asks."""
+"""Self-checks of a node: once for its GPU, driver and versions, and on an admin's request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analyses.models import FINAL_STATUSES, Job, Node
 def ask_if_due() -> None:
     """Queue the self-check of this node, at its start, unless its result still holds.
 
-    A node without a GPU only predicts, which needs no check; an admin may ask for one.
+    A node without a GPU only predicts, which needs no check; an admin may start one.
     """
     here = nodes.here()
     node = Node.objects.filter(name=here.name).first()

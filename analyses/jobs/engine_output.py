@@ -156,7 +156,7 @@ class QueryOutput:
 
     @property
     def progress(self) -> str:
-        """What it does: its stage, if it has told one, and its last message."""
+        """The current stage, if there is one, and the last message."""
         return ". ".join(filter(None, (self._stage.capitalize(), self._message)))
 
     def take(self, line: Line) -> None:

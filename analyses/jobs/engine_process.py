@@ -50,7 +50,7 @@ _OF_ITS_LIBRARIES = (
     "GLOO_", "TRITON_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TOKENIZERS_", "OMP_", "MKL_",
     "KMP_", "OPENBLAS_", "MALLOC_",
 )  # fmt: skip
-"""What the names of their variables begin with. HF_TOKEN is among them: it is the engine's."""
+"""Prefixes of its libraries' variables. They include HF_TOKEN, which is meant for the engine."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class EngineProcess:
 class Engines:
     """Keeps engines warm, so that an analysis need not wait for torch to load.
 
-    One waits with the node's own software, and one with the other software that was last asked for.
+    One waits with the node's own software, and one with the other software that was last needed.
     A prediction's engine is reused for the next one, unless it has served many requests or grown
     large, so that memory leaks in its libraries end with it.
 

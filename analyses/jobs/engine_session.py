@@ -46,11 +46,11 @@ class Asked:
     """A request to an engine.
 
     Attributes:
-        request: As :mod:`engine.run` reads it.
-        seconds: How long it may take.
-        advice: What to do if it takes longer.
+        request: The request, as :mod:`engine.run` reads it.
+        seconds: Time limit.
+        advice: Advice if it takes longer.
         keeps_engine: Whether the engine may be reused afterwards.
-        software: What the workload has to run with.
+        software: The versions that the workload has to run with.
     """
 
     request: Mapping[str, object]
@@ -102,7 +102,7 @@ def asked_of(lease: Lease) -> Asked:
 
 
 def _of_the_lab(request: Mapping[str, Any]) -> dict[str, object]:
-    """What the lab's nodes have measured, and the GPUs that it has added to the catalogue."""
+    """The measurements of the lab's nodes, and the GPUs added to the catalogue."""
     return {
         "checks": self_checks.of_the_lab(nodes.here().name),
         "gpus": [asdict(gpu) for gpu in added_gpus.known_for(request["gpu"])],

@@ -20,12 +20,12 @@ def here() -> list[Environment]:
 
 
 def folder() -> Path:
-    """Where they are made."""
+    """The folder that environments are created in."""
     return Path(settings.ENVIRONMENTS_DIR)
 
 
 def find(wanted: str) -> Environment | None:
-    """What a workload with this software runs in on this node; ``None`` if there is nothing.
+    """The environment on this node for a workload with this software; ``None`` without one.
 
     Args:
         wanted: Versions, as a workload has them.

@@ -1,4 +1,4 @@
-"""Which ``SECRET_KEY`` a process has, told apart from others without revealing it.
+"""Fingerprints of the ``SECRET_KEY`` of processes, which do not reveal it.
 
 The site decides: it compares what a node announces, and what a job was queued with, to its own.
 """

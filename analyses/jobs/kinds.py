@@ -31,7 +31,7 @@ from analyses.training_runs import services as training_runs
 Columns = Mapping[str, object]
 
 ONCE_MORE = (timedelta(),)
-"""What has taken two workers with it is not given to a third."""
+"""One retry, at once: a job that took two workers down is not given to a third."""
 
 NOTIFICATION_PAUSES = (
     timedelta(seconds=10),
@@ -44,7 +44,7 @@ NOTIFICATION_PAUSES = (
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of job differs from the others.
+    """The differences of one kind of job from the others.
 
     Attributes:
         subject: The model of its subject.

@@ -38,7 +38,7 @@ from analyses.models import (
 )
 
 WINDOW = timedelta(hours=1)
-"""What is said of analyses that have ended is said of so long a time."""
+"""Time window for counts of ended analyses."""
 
 STANDSTILL = timedelta(seconds=20)
 """With nothing running, an analysis queued for longer shows that no worker takes it."""
@@ -52,9 +52,9 @@ class Ended:
     """The lab's own analyses that have ended within :data:`WINDOW`; imported ones ran elsewhere.
 
     Attributes:
-        by_status: How many, by their final status.
-        failures: How many failed or were lost, by the code of the reason.
-        worked_on: How many of them a worker ran; the others reused a stored result, or were
+        by_status: Their numbers, by final status.
+        failures: Numbers that failed or were lost, by the code of the reason.
+        worked_on: Number that a worker ran; the others reused a stored result, or were
             cancelled before.
         wait_seconds: Sum of their times from queueing to the last worker's claim.
         run_seconds: Sum of their times from then until the end.
@@ -76,9 +76,9 @@ class LabState:
         oldest_wait_seconds: Wait of the oldest queued analysis; 0 if none is queued.
         lane_wait_seconds: Wait of the oldest job that is due, by lane; only lanes where one waits.
         ended: Recently ended analyses.
-        nodes: By the states of :data:`NODE_STATES`.
+        nodes: Numbers by the states of :data:`NODE_STATES`.
         gpus: The GPUs of nodes that are alive.
-        gpus_busy: How many of them are measuring.
+        gpus_busy: Number of them that are measuring.
         notifications: Notifications not yet sent.
         lookups: Queries not yet deleted.
     """
@@ -209,7 +209,7 @@ def nodes_alive() -> QuerySet[Node]:
 
 
 def nodes_online() -> QuerySet[Node]:
-    """Those of them that can be counted on: with the site's ``SECRET_KEY``."""
+    """The live nodes with the site's ``SECRET_KEY``, which can be counted on."""
     return nodes_alive().filter(has_our_key())
 
 

@@ -44,7 +44,7 @@ class LeaseLost(Exception):
 
 
 class LeaseExpired(Exception):
-    """The last write was so long ago that the job may belong to another worker."""
+    """The last write was too long ago: the job may belong to another worker."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The steps that the lab has measured, which correct the step times it predicts.
 
 They come from measured trials, run here or pushed, and from training runs of an analysis. All
-members' count, since an answer tells no more of them than how many there are.
+members' count, since an answer reveals no more of them than their number.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from engine.result import AnalysisResult
 logger = logging.getLogger(__name__)
 
 MOST = 200
-"""So many of the last measured trials are sent to an engine, and as many training runs."""
+"""Maximum number of recent trials sent to an engine, and of training runs."""
 
 
 def measured_steps(gpu: str) -> list[Residual]:
     """The last steps measured on a catalogue GPU, or on any, each beside its prediction.
 
-    There is none where the step depended on a host of which nothing was known: it tells of that.
+    There is none where the step depended on an unknown host: it describes that host.
     """
     found = chain(map(_of_trial, _trials(gpu)[:MOST]), map(_of_run, _training_runs(gpu)[:MOST]))
     return [residual for residual in found if residual is not None]
@@ -59,12 +59,12 @@ def _trials(gpu: str) -> QuerySet[Trial]:
 
 
 def _measured_trials() -> QuerySet[Trial]:
-    """Those of any GPU."""
+    """Measured trials on any GPU."""
     return Trial.objects.filter(source=FigureSource.MEASURED, step_seconds__isnull=False)
 
 
 def _reported_runs() -> QuerySet[Training]:
-    """Those of any GPU that belong to an analysis with a result."""
+    """Training runs on any GPU that belong to an analysis with a result."""
     return Training.objects.filter(analysis__source__gt="")
 
 
@@ -131,7 +131,7 @@ def _request(analysis: Analysis) -> AnalysisRequest | None:
 
 
 def _operations_seconds(result: AnalysisResult, batch_size: int) -> float | None:
-    """What the operations take at a batch size, on a line between those that were predicted."""
+    """Time of the operations at a batch size, interpolated between predicted ones."""
     known = {
         trial.batch_size: trial.operations_seconds
         for trial in [*result.curve, *result.trials]

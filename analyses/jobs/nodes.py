@@ -73,7 +73,7 @@ def register() -> None:
 
 
 def identity() -> Identity:
-    """What a self-check of this node holds for."""
+    """The GPU, driver and versions that a self-check of this node is valid for."""
     return Identity.of(here().gpu, software.installed())
 
 

@@ -1,4 +1,4 @@
-"""What a plan says that one line would change, in short: its ladder has whole results."""
+"""The one-line changes of a plan, in short: its ladder has whole results."""
 
 from __future__ import annotations
 

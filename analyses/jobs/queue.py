@@ -46,7 +46,7 @@ workload while someone types also gets their next query."""
 RUN_JOB = "analyses.jobs.worker.run"
 
 HANDED_OVER = timedelta(seconds=5)
-"""So long a worker may take to claim what it was handed, before it is handed out again."""
+"""Claim timeout: a job not claimed by then is handed out again."""
 
 Package = tuple[int, str]
 """No number to acknowledge, and a signed task."""
@@ -243,7 +243,7 @@ class LabBroker(Broker):  # type: ignore[misc]  # django-q2 has no annotations
         return _package("heartbeat", supervisor.HEARTBEAT_TASK)
 
     def _compare_key(self, job: Job) -> None:
-        """Log once that a key differs; the site, which has the right one, tells whose is wrong."""
+        """Log once that a key differs; the site, which has the right one, shows whose is wrong."""
         queued_by_a_node = job.kind == JobKind.NOTIFICATION
         if queued_by_a_node or job.key in ("", key_fingerprint()) or self._complained:
             return

@@ -27,9 +27,9 @@ class Released:
 
     Attributes:
         analyses: Ids of analyses that were running; they are queued again.
-        cancelled: How many were being cancelled; they now are.
-        queries: How many queries were running; they are queued again.
-        notifications: How many notifications were being sent; they are sent again.
+        cancelled: Number that were being cancelled; they now are.
+        queries: Number of running queries; they are queued again.
+        notifications: Number of notifications being sent; they are sent again.
     """
 
     analyses: Sequence[int]

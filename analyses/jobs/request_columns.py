@@ -42,7 +42,7 @@ def request_hash(request: AnalysisRequest, ask: str = "") -> str:
     """A hash that is equal for requests with equal answers; empty if that cannot be known.
 
     Args:
-        request: On a catalogue GPU.
+        request: A request on a catalogue GPU.
         ask: The kind of query, if it is not an analysis.
     """
     workload = request.workload
@@ -56,12 +56,12 @@ def request_hash(request: AnalysisRequest, ask: str = "") -> str:
 
 
 def chosen_columns(number: int, result: Result) -> dict[str, object]:
-    """The columns of an analysis that asked for any GPU, once its result names one.
+    """The columns of an analysis submitted for any GPU, once its result names one.
 
     From then on it is an analysis of that GPU, at the lab's price.
 
     Args:
-        number: Of the analysis.
+        number: Id of the analysis.
         result: Its result.
     """
     if not isinstance(result, AnalysisResult):

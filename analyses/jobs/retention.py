@@ -29,13 +29,13 @@ Rows = QuerySet[Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """Which rows are deleted, and after how long.
+    """A retention rule: the rows to delete, and after how long.
 
     Attributes:
         setting: The environment variable with the number of days; 0 means never.
         what: The rows, for a message.
-        rows: Those of at least a given age.
-        at_once: How many are deleted in one go, so that the database is not blocked for long.
+        rows: The rows of at least a given age.
+        at_once: Number deleted in one go, so that the database is not blocked for long.
     """
 
     setting: str

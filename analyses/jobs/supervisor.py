@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 MAX_PAUSE_SECONDS = 30.0
 
 STOP_SECONDS = 4.0
-"""For work in hand to be given back; who started us kills everything after 5 seconds."""
+"""Time to give back work in hand; the parent process kills everything after 5 seconds."""
 
 LIFELINE = "MEMORYMARK_LIFELINE"
 """Names the pipe whose end means that the node process has gone."""
@@ -76,7 +76,7 @@ class Supervisor:
             self._failures = 0
 
     def ask_to_end(self) -> None:
-        """Ask it to end; :meth:`stop` waits for it."""
+        """Request its end; :meth:`stop` waits for it."""
         if self._process is not None:
             self._process.ask_to_end()
 
@@ -177,7 +177,7 @@ class ChildProcess:
 
 
 def report_alive() -> None:
-    """Tell the node process, if there is one, that a worker of this pool got a task."""
+    """Notify the node process, if there is one, that a worker of this pool got a task."""
     if HEARTBEAT_PIPE not in os.environ:
         return
     with suppress(BlockingIOError):  # unread for so long that the pipe is full

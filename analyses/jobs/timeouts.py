@@ -1,4 +1,4 @@
-"""How soon a dead process is noticed: all timeouts are in proportion to the heartbeat.
+"""Timeouts for noticing dead processes, all in proportion to the heartbeat.
 
 The order matters: a worker that cannot renew its lease must end its engine before the analysis
 counts as lost; its place is free before that.

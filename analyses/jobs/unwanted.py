@@ -13,7 +13,7 @@ from analyses.jobs.lifecycle import move
 from analyses.models import Job, Query, QueryStatus, Status
 
 WANTED_FOR = timedelta(seconds=10)
-"""A page asks several times a second; after this long without a request it counts as closed."""
+"""A page polls several times a second; after this long without a request it counts as closed."""
 
 KEPT_FOR = timedelta(days=settings.QUERIES_KEPT_DAYS)
 """After the last request."""

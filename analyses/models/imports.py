@@ -1,4 +1,4 @@
-"""What came in from outside: pushed analyses, training runs, and keys of API requests."""
+"""Data from outside: imported analyses, training runs, and keys of API requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Push(models.Model):
     """The origin of an analysis that ran elsewhere and was pushed by its owner.
 
     The client makes ``document_id``, so that the same push twice is stored once; ``digest``, of the
-    document, tells the same push from another one. ``host`` and ``ran`` are what that machine
+    document, distinguishes it from another one. ``host`` and ``ran`` are what that machine
     reports about itself, unchecked.
     """
 
@@ -101,7 +101,7 @@ class IdempotencyKey(models.Model):
 
 
 class SpentUnits(models.Model):
-    """When a member has all units of the API back; ``all_back`` is in seconds since 1970."""
+    """The time a member has all units of the API back; ``all_back`` is in seconds since 1970."""
 
     member = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="+"

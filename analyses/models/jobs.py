@@ -147,8 +147,8 @@ class Query(models.Model):
     ladder so far (``engine.answer.ladder.Rung``), as they came; the answer has them in order.
     ``one_line`` is what :func:`analyses.jobs.one_line.one_line_changes` takes from a plan's answer.
 
-    ``for_pages``: only pages have asked, so it is dropped when those pages are closed; ``asked_at``
-    is when one last asked. ``status`` and ``node`` are those of its job.
+    ``for_pages``: only pages need it, so it is dropped when those pages are closed; ``asked_at``
+    is when one last requested it. ``status`` and ``node`` are those of its job.
     """
 
     kind = models.CharField(max_length=20, choices=QueryKind)

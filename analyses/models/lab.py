@@ -1,4 +1,4 @@
-"""What admins set for the whole lab: the defaults of an analysis, and GPU prices."""
+"""Lab-wide settings of the admins: analysis defaults and GPU prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How members want to be notified of ended analyses, and the notifications."""
+"""Notifications of ended analyses, and members' choices about them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Channel(models.TextChoices):
 
 
 class NotificationChoices(models.Model):
-    """How a member wants to be notified that an analysis has ended; without a row, not at all.
+    """A member's choices about notifications of ended analyses; without a row, none are sent.
 
     ``webhook_secret`` signs the messages to the webhook. Only analyses that took longer than
     ``only_after_seconds``, from queued to ended, are notified of.

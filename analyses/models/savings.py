@@ -1,4 +1,4 @@
-"""What counts as savings: one row per workload, and one per training run that verifies it."""
+"""Counted savings: one row per workload, and one per training run that verifies it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ NO_RUN_YET = 3_652_059
 """The last day there is, 9999-12-31: until then nothing but assumptions is known."""
 
 ADDED_UP_BY = (("member",), ("model",), ("gpu", "measured_gpu"), ("month",))
-"""What totals are grouped by. Each has an index that covers the summed columns, so a group is read
-in one piece and nothing is sorted."""
+"""Columns that totals are grouped by. Each has an index that covers the summed columns, so a group
+is read in one piece and nothing is sorted."""
 
 _ADDED_UP = (
     "is_realised", "is_verified", "source", "usd_per_year", "usd_per_year_low",
@@ -97,7 +97,7 @@ class SavingsChange(models.Model):
 
 
 class RunSavings(models.Model):
-    """What one training run saved that verifies a realised workload.
+    """Savings of one training run that verifies a realised workload.
 
     ``day`` is when it ended (UTC), as ``date.toordinal`` counts. The other columns are those of the
     workload's :class:`CountedSavings`, so that both are filtered alike. Only

@@ -1,4 +1,4 @@
-"""Which addresses a webhook may have: none that reaches the site's own network.
+"""Addresses a webhook may have: none that reaches the site's own network.
 
 The libraries for this (as of November 2026) do less: ``advocate`` has had no release since 2020;
 ``requests-hardened`` and ``safehttpx`` build on requests and httpx, whose timeouts are per read, so
@@ -21,7 +21,7 @@ IPAddress = IPv4Address | IPv6Address
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""What IANA has assigned for global unicast (RFC 4291, section 2.4)."""
+"""IANA's allocation for global unicast (RFC 4291, section 2.4)."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 """IPv4 addresses as a translator shows them to IPv6 (RFC 6052)."""
@@ -41,7 +41,7 @@ class Address:
     """A parsed webhook URL.
 
     Attributes:
-        host: In lower case; an IPv6 address without its brackets.
+        host: The host in lower case; an IPv6 address without its brackets.
         target: Path and query, as in the first line of a request.
     """
 

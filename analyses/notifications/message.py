@@ -28,7 +28,7 @@ class Message:
 
     Attributes:
         number: The same at every try.
-        payload: For a webhook, as JSON.
+        payload: The payload of a webhook, as JSON.
     """
 
     number: str
@@ -79,7 +79,7 @@ def of_ended(analysis: Analysis) -> Message:
 
 
 def of_mention(mention: Mention) -> Message:
-    """The message about an analysis whose change somebody mentioned."""
+    """The message about an analysis for which another member mentioned a change."""
     analysis, by = mention.analysis, mention.by.get_username()
     url = public_url("analyses:detail", analysis.pk)
     worth = f"{usd(mention.usd_per_year)} per year at assumed hours and prices"

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 LIMIT_SECONDS = 5.0
-"""For the whole call: resolving, connecting, TLS, sending and reading."""
+"""Limit for the whole call: resolving, connecting, TLS, sending and reading."""
 
 MAX_BYTES = 64 * 1024
-"""Of a response's body. The library limits the head to 100 lines of 64 KiB."""
+"""Size limit of a response's body. The library limits the head to 100 lines of 64 KiB."""
 
 _SHOWN_CHARACTERS = 200
 _SECRET_BYTES = 24

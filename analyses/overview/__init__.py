@@ -1,1 +1,1 @@
-"""What the overview counts, each by queries that do not grow with the lab."""
+"""The overview's numbers, each from queries that do not grow with the lab."""

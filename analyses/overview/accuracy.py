@@ -1,4 +1,4 @@
-"""How far off our predictions were on what this lab has measured itself."""
+"""The errors of our predictions, where this lab has measured the same itself."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from analyses.prediction_errors import (
 from engine.prediction.past_errors import Errors, Predicted, groups_like
 
 COUNTED_TRIALS, COUNTED_RUNS = 100, 50
-"""So many of the last measured trials count, and so many training runs."""
+"""Numbers of most recent measured trials and training runs that count."""
 
 _CURVES = 20
-"""Peaks of trials are compared for so many of the last measured analyses."""
+"""Number of the last measured analyses whose trials' peaks are compared."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Accuracy:
 
     Attributes:
         own: ``None`` if there are none.
-        published: Of measurements that others have published, for comparison.
+        published: Accuracy on measurements that others have published, for comparison.
     """
 
     of: Predicted
@@ -41,7 +41,7 @@ class Accuracy:
 
 
 def accuracy_of(user: User) -> list[Accuracy]:
-    """Of memory and of step times, as far as this user may see the lab; four queries at most."""
+    """Accuracy of memory and step times, as far as this user may see it; at most four queries."""
     found: list[Compared] = []
     if may_see_lab(user):
         trials = measured_trials()[:COUNTED_TRIALS]

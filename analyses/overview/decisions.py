@@ -1,4 +1,4 @@
-"""What waits for somebody to decide: recommendations, failed analyses, and whom to ask."""
+"""Things that await a decision: recommendations, failed analyses, and whom to ask."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from analyses.selectors import savings_visible_to, visible_to
 SHOWN = 4
 RECENT_FAILURES = timedelta(days=30)
 _LOOKED_THROUGH = 12
-"""Of the last failed ones, so many are looked through for those that nobody has run again."""
+"""Most recent failures that are searched for workloads without a later success."""
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """What waits for a decision.
+    """Things that await a decision.
 
     Attributes:
-        own: Recommendations to this member that are not adopted; those that save most first.
-        failed: Analyses that failed lately, and none of their workload has succeeded since.
-        changes: Whom else to ask, about which changes.
+        own: This member's recommendations that are not adopted; those that save most first.
+        failed: Recent failures whose workload has not succeeded since.
+        changes: Changes to suggest to other members.
     """
 
     own: Sequence[CountedSavings]
@@ -41,7 +41,7 @@ class Decisions:
 
 
 def decisions_of(user: User) -> Decisions:
-    """What waits for this user: their own, and what they may mention to others."""
+    """This user's open decisions: their own, and changes they may mention to others."""
     counted = savings_visible_to(user)
     return Decisions(
         own=_own(counted, user),
@@ -59,10 +59,10 @@ def _own(counted: QuerySet[CountedSavings], user: User) -> list[CountedSavings]:
 
 
 def _failed(user: User) -> list[Analysis]:
-    """Of the last that failed, those to whose workload nothing has happened since.
+    """The most recent failures whose workload has not succeeded since.
 
-    A member's are their own. Admins, who may run anything again, and viewers, who have none, see
-    those of all.
+    Members get their own. Admins, who may run anything again, and viewers, who have none, get
+    everyone's.
     """
     failed = Analysis.objects.filter(
         status__in=(Status.FAILED, Status.LOST), queued_at__gte=timezone.now() - RECENT_FAILURES

@@ -1,4 +1,4 @@
-"""How full the lab's GPUs train: the memory its workloads use now, by kind of GPU."""
+"""GPU memory that the lab's workloads use now, by kind of GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analyses.models import CountedSavings, FigureSource, Node, Trial
 from engine.gpus import GPUS, catalogue_name
 
 COUNTED_WORKLOADS = 200
-"""Of the lab's workloads, so many that were analyzed last."""
+"""Number of the lab's most recently analyzed workloads that count."""
 
 SHOWN_GPUS = 8
 
@@ -26,7 +26,7 @@ class GpuUse:
         now: Median share of it in use at the batch that is trained with: the recommended one
             where it is adopted, else the current one.
         recommended: The same, if all trained with the recommended batch.
-        sources: Where the figures come from.
+        sources: Sources of the figures.
     """
 
     name: str
@@ -69,7 +69,7 @@ def _use(gpu: str, total: int, used: Sequence[_Used]) -> GpuUse:
 
 
 def _used(counted: QuerySet[CountedSavings]) -> Iterator[_Used]:
-    """What each workload uses; those with a memory limit are left out, as they have a part."""
+    """Yield the memory each workload uses; those with a memory limit, a part, are left out."""
     columns = (
         "pk", "is_realised", "gpu", "measured_gpu", "analysis__current_batch_size",
         "analysis__recommended_batch_size", "analysis__request__memory_limit_bytes",

@@ -21,7 +21,7 @@ _DAY = len("2026-03-31")
 
 
 class Outcome(StrEnum):
-    """What became of an analysis."""
+    """The outcome of an analysis."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"

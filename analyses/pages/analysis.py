@@ -44,7 +44,7 @@ _VERSION = re.compile(r"([a-z]+)-(\d{1,18})-(\d{1,18})-([01])", re.ASCII)
 
 @dataclass(frozen=True)
 class State:
-    """How long an analysis has taken; the page counts on while ``ticks``.
+    """The time an analysis has taken; the page counts on while ``ticks``.
 
     Attributes:
         preposition: Stands between the status and the time: ``Failed after 3 s``.
@@ -60,9 +60,9 @@ class State:
 
 @dataclass(frozen=True)
 class Progress:
-    """What the changing part of the page depends on.
+    """The state of the changing part of the page.
 
-    As text it goes to the browser, which sends it back to ask for what is newer.
+    As text it goes to the browser, which sends it back to request what is newer.
 
     Attributes:
         status: Empty where nothing has been shown yet.
@@ -194,11 +194,11 @@ def context_of(
     """The template variables of the page.
 
     Args:
-        request: Who looks.
-        analysis: Of the page.
+        request: The reader's request.
+        analysis: The page's analysis.
         rung: The row of the ladder to show, from the address.
-        now: As of when; of the log only lines until then that were not ``seen``.
-        seen: What the browser has.
+        now: The progress to show; of the log only lines until then that were not ``seen``.
+        seen: The progress that the browser has.
     """
     now = now or progress_of(analysis)
     ladder = ladder_of(request.user, analysis, rung) if has_advice(analysis) else None

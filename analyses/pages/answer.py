@@ -21,7 +21,7 @@ from engine.software import caveat, in_words
 
 _LIBRARIES = ("torch", "transformers", "peft")
 _ENGINE_DIGITS = 12
-"""Of the engine's fingerprint: enough to tell its versions in one lab apart."""
+"""Shown digits of the engine's fingerprint, enough to distinguish its versions in one lab."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Verdict:
 
     Attributes:
         decision: The top of the page.
-        software: The versions it is for, in words; empty if an older version did not store them.
+        software: The versions it is for, as text; empty if an older version did not store them.
         software_warning: Why these are not the versions that the member trains with; empty if they
             are, or none were given.
-        global_batch: How the global batch is kept, in a sentence; empty if none was set.
+        global_batch: Advice to keep the global batch, in a sentence; empty if none was set.
         picture: ``None`` where no memory is known.
         timeline: ``None`` where memory along the step is not known, as in older results.
     """
@@ -56,7 +56,7 @@ def verdict_of(analysis: Analysis, instead: AnalysisResult | None = None) -> Ver
     """The verdict of an analysis; ``None`` while it has no result, or none that can be read.
 
     Args:
-        analysis: With its stored result.
+        analysis: An analysis with its stored result.
         instead: A result to show instead of it, such as that of other moves.
     """
     result = instead or result_of(analysis)
@@ -107,7 +107,7 @@ def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
 
 
 def global_batch_advice(result: AnalysisResult) -> str:
-    """How to keep the user's global batch at the recommended batch."""
+    """Advice to keep the user's global batch at the recommended batch; empty without one."""
     kept = result.global_batch
     if kept is None:
         return ""
@@ -122,7 +122,7 @@ def global_batch_advice(result: AnalysisResult) -> str:
 
 
 def environment_rows(analysis: Analysis, verdict: Verdict | None) -> list[tuple[str, str]]:
-    """Where and with what it ran, as label and value; what an older analysis lacks is left out."""
+    """The machine and software it ran with, as label and value; an older analysis lacks some."""
     stored = analysis.environment
     measured_on = verdict and verdict.result.measured_on
     used = verdict.result.software if verdict else {}

@@ -37,13 +37,13 @@ class Fact:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the top of an answer says.
+    """The top of an answer page.
 
     Attributes:
-        sentence: What to do.
+        sentence: The decision.
         tone: ``change``, ``keep`` or ``problem``.
-        cost: What it costs and saves, at assumed prices; empty without a speedup.
-        sureness: How far off the numbers may be; empty where that is not known.
+        cost: Its cost and savings, at assumed prices; empty without a speedup.
+        sureness: The range of the numbers; empty where unknown.
         measurements: Commands that measure the current batch, if there is one, and the recommended
             one.
         facts: The batch sizes with a name.
@@ -118,7 +118,7 @@ def _sureness(result: AnalysisResult) -> str:
 
 
 def _interval(result: AnalysisResult) -> str:
-    """How sure the gain is; empty without one."""
+    """The certainty and interval of the gain; empty without one."""
     low, high = result.speedup_low, result.speedup_high
     if low is None or high is None or not (has_gain(result) or has_probable_gain(result)):
         return ""
@@ -127,14 +127,14 @@ def _interval(result: AnalysisResult) -> str:
 
 
 def memory_range(trial: Trial) -> str:
-    """How far off the predicted memory may be; empty if that is not known."""
+    """The range of the predicted memory; empty if unknown."""
     return _range(
         "memory", trial.device_used_bytes, trial.device_used_low_bytes, trial.device_used_high_bytes
     )
 
 
 def _speed_range(trial: Trial) -> str:
-    """Of the speed, which is highest where the step is shortest."""
+    """The range of the speed, which is highest where the step is shortest."""
     seconds, low, high = trial.step_seconds, trial.step_seconds_low, trial.step_seconds_high
     if not (seconds and low and high):
         return ""

@@ -31,7 +31,7 @@ class NodeRow:
 
     Attributes:
         state: A class of the style sheet: ``online``, ``draining``, ``problem`` or ``offline``.
-        self_check: How far its predictions are right, and what does not run on it.
+        self_check: The accuracy of its predictions, and what does not run on it.
     """
 
     node: Node
@@ -42,7 +42,7 @@ class NodeRow:
 
     @property
     def measured(self) -> list[tuple[str, str]]:
-        """What its self-check measured, each value with its unit."""
+        """The measurements of its self-check, each value with its unit."""
         check = self.self_check.check
         return measured_rows(check) if check else []
 
@@ -72,7 +72,7 @@ class CatalogueRow:
     """One GPU of the catalogue.
 
     Attributes:
-        origin: Who added it, and when; empty for one that is built in.
+        origin: The member who added it and the date; empty for one that is built in.
     """
 
     gpu: Gpu

@@ -7,7 +7,7 @@ from threading import BoundedSemaphore
 from time import monotonic, sleep
 
 HELD_SECONDS = 2.0
-"""For so long a request is held; then the page asks again."""
+"""Seconds a request is held before the page repeats it."""
 
 MAX_HELD = 2
 """In one process of the web server; its other threads stay free (``gunicorn_conf.threads``)."""
@@ -22,7 +22,7 @@ def hear(has_changed: Callable[[], bool]) -> bool:
     """Wait for a change, for a while; not at all where as many others wait as may.
 
     Args:
-        has_changed: Asks the database.
+        has_changed: Queries the database.
 
     Returns:
         Whether there was a change.

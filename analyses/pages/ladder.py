@@ -30,7 +30,7 @@ from engine.result import AnalysisResult
 from engine.tokens import Tokens, tokens_of
 
 STARTS_WITHIN = timedelta(minutes=10)
-"""The ladder of an analysis that ended longer ago starts when somebody asks for it."""
+"""The ladder of an analysis that ended longer ago starts on request."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Ladder:
     """The ladder of an analysis as its page shows it.
 
     Attributes:
-        query: ``None`` before it was asked for.
-        rows: As far as they are known, in order.
+        query: The plan's query; ``None`` before it is requested.
+        rows: The rows known so far, in order.
         chosen: The index of the row whose answer the page shows.
         refused: Why there cannot be one; empty if there can.
-        starts: Whether the page starts it without being asked.
+        starts: Whether the page starts it by itself.
         no_worker: Whether nobody is there to work on it.
         advice: GPUs and room; ``None`` until the query has ended, or if another version stored it.
     """
@@ -61,7 +61,7 @@ class Ladder:
 
     @property
     def seen(self) -> str:
-        """What a waiting page shows, for its next request to compare."""
+        """The state a waiting page shows, for its next request to compare."""
         query = self.query
         return f"{query.status} {len(query.rungs)} {query.progress}" if query else ""
 
@@ -85,7 +85,7 @@ def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
     """The ladder of an analysis.
 
     Args:
-        member: Who looks.
+        member: The reader.
         analysis: Not cancelled.
         wanted: The row to show, from the address; by default the best one, once all are known.
     """
@@ -113,9 +113,9 @@ def _is_fresh(analysis: Analysis) -> bool:
 
 
 def _chosen(rows: Sequence[RungRow], analysis: Analysis, wanted: str, *, may_choose: bool) -> int:
-    """The index of the row to show: the one asked for, the one adopted, else the best.
+    """The index of the row to show: the requested one, the one adopted, else the best.
 
-    A measured answer stays until somebody asks for another: those of the ladder are predicted.
+    A measured answer stays until another is requested: those of the ladder are predicted.
     Adapters train something else, so nobody is switched to them unasked, unless nothing fits
     without them.
     """
@@ -171,10 +171,10 @@ class GpuRow:
     """The workload on one GPU of the catalogue: predicted, at an assumed price.
 
     Attributes:
-        price_per_hour_usd: Of one GPU, on demand unless it is :attr:`at_spot_price`; ``None``
+        price_per_hour_usd: Price of one GPU, on demand unless it is :attr:`at_spot_price`; ``None``
             where none is known, and then no cost is either.
         price_date: See :attr:`~analyses.lab.HeldPrice.date`.
-        marks: What it is best at.
+        marks: Qualities in which it is best.
         speed_is_a_guess: See :class:`~engine.answer.plan.GpuOption`.
     """
 
@@ -231,11 +231,11 @@ class GpuRow:
 
 @dataclass(frozen=True)
 class Advice:
-    """What a finished plan says besides the ladder.
+    """Parts of a finished plan besides the ladder.
 
     Attributes:
-        room: What the memory left free could be used for; ``None`` if there is none.
-        tokens: How tokens are counted beside samples; ``None`` where they are not.
+        room: Possible uses of the free memory; ``None`` if there are none.
+        tokens: How tokens are counted besides samples; ``None`` where they are not.
     """
 
     gpus: list[GpuRow]
@@ -313,7 +313,7 @@ def _gpu_row(
 
 
 def _per_million(price: float | None, count: int, speed: float) -> float | None:
-    """The cost of a million samples on so many GPUs; ``None`` without a price."""
+    """The cost of a million samples on ``count`` GPUs; ``None`` without a price."""
     return None if price is None else usd_per_million_samples(count * price, speed)
 
 

@@ -25,7 +25,7 @@ _LINES = str.maketrans("_", "-")
 
 
 class ModelTypeForm(forms.Form):
-    """Which types and tasks to list; every field is optional and part of the address."""
+    """The types and tasks to list; every field is optional and part of the address."""
 
     q = forms.CharField(
         label="Search",
@@ -112,7 +112,7 @@ def _rows(q: str, task: str, only: str) -> Iterator[Row]:
 
 
 def _text(one: ModelType) -> str:
-    """What a search for the type looks in."""
+    """The text that a search for the type looks in."""
     presets = [PRESETS[name] for name in one.presets]
     names = [f"{preset.name} {preset.display_name} {preset.hub_id}" for preset in presets]
     return _searched(" ".join([one.name, *one.kinds, *one.tasks, *one.refused, *names]))

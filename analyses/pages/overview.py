@@ -1,6 +1,6 @@
 """The overview: what was saved, what waits for a decision, what runs, and how well GPUs are used.
 
-The part about this moment is asked for every few seconds; the rest is drawn once.
+The part about this moment is requested every few seconds; the rest is drawn once.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Now:
     """The lab's analyses and nodes at this moment.
 
     Attributes:
-        unfinished: Those running, then the first that are queued.
-        waiting: How many are queued.
-        recent: Those that have finished, newest first.
+        unfinished: The analyses that are running, then the first that are queued.
+        waiting: Number queued.
+        recent: The analyses that have finished, newest first.
     """
 
     unfinished: list[Analysis]
@@ -134,7 +134,7 @@ def _now(analyses: QuerySet[Analysis]) -> Now:
 
 
 def _saved(request: MemberRequest) -> dict[str, object]:
-    """What was saved this year."""
+    """The savings of this year."""
     selected = selected_by(request.user, {})
     ledger, period = selected.ledger(), selected.selection.days
     return {"period": period, "any_savings": bool(ledger.totals), **accrued(ledger, period)}

@@ -1,6 +1,6 @@
-"""How far off predictions were on such models: in the lab itself, and where others measured.
+"""Past prediction errors for similar models: in the lab itself, and where others measured.
 
-All members' measurements count, since the page tells no more of them than how many there are.
+All members' measurements count, since the page shows no more of them than their number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.prediction.past_errors import ALL, Errors, Group, Predicted, groups_
 from engine.result import AnalysisResult
 
 _MOST_TRIALS, _MOST_RUNS = 200, 50
-"""So many of the lab's last measured trials of a model count, and so many training runs."""
+"""Numbers of the lab's most recent measured trials and training runs of a model that count."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class ErrorRow:
     """One row of the table.
 
     Attributes:
-        models: Which ones.
-        where: On which GPU, and who measured.
+        models: The models compared.
+        where: The GPU, and who measured.
     """
 
     models: str
@@ -52,7 +52,7 @@ class PastErrors:
 
 
 def past_errors(analysis: Analysis, result: AnalysisResult) -> dict[str, PastErrors]:
-    """Those of memory and of step times, by the name of the tab that shows them."""
+    """The past errors of memory and of step times, by the name of the tab that shows them."""
     gpu = catalogue_name(result.gpu.name) or ""
     runs = Training.objects.filter(analysis__model=analysis.model)
     measured = Analysis.objects.filter(model=analysis.model, source=FigureSource.MEASURED)

@@ -46,7 +46,7 @@ from engine.errors import InvalidInput
 from memorymark_site.operations.downloads import rows_in_order
 
 SHOWN_ROWS = 50
-"""Of members, models, GPUs or months; the CSV has them all."""
+"""Maximum rows of members, models, GPUs or months; the CSV has them all."""
 
 PAGE_SIZE = 25
 
@@ -64,7 +64,7 @@ class CountedPaginator(Paginator[CountedSavings]):
 
 @require_safe
 def savings(request: MemberRequest) -> HttpResponse:
-    """What was saved so far, what a year saves, broken down, and the analyses behind it."""
+    """Render savings so far and per year, their breakdown, and the analyses behind them."""
     selected = _selected(request)
     selection, period = selected.selection, selected.selection.days
     rows = selected.rows()
@@ -96,7 +96,7 @@ def savings(request: MemberRequest) -> HttpResponse:
 
 
 def accrued(ledger: Ledger, period: Period) -> dict[str, object]:
-    """What pages show of a period; a projection only for one that has this year in whole."""
+    """The template context for a period; a projection only for one that has this year in whole."""
     today = today_utc()
     saved, points = ledger.during(period), ledger.points(period)
     of_year = period.last == today and period.first <= today.replace(month=1, day=1)
@@ -158,7 +158,7 @@ def analyses_as_csv(request: MemberRequest) -> HttpResponseBase:
 
 @require_safe
 def over_time_as_csv(request: MemberRequest) -> HttpResponseBase:
-    """What was saved by the end of each day that the chart shows."""
+    """Export the savings by the end of each day that the chart shows."""
     selected = _selected(request)
     return over_time_csv(selected.ledger().points(selected.selection.days))
 

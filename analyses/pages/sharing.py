@@ -41,7 +41,7 @@ from memorymark_site.accounts.links import passed_on
 from memorymark_site.accounts.models import Action
 
 LIFETIMES_DAYS = (1, 7, 30, 90)
-"""How long a link may work; every link expires."""
+"""Lifetimes to choose from, in days; every link expires."""
 
 _TOKEN_BYTES = 32
 _HEADERS = {
@@ -52,7 +52,7 @@ _HEADERS = {
 
 
 class ShareForm(forms.Form):
-    """When a new link expires."""
+    """The lifetime of a new link."""
 
     days = forms.TypedChoiceField(
         label="Expires after",
@@ -93,7 +93,7 @@ def revoke(request: MemberRequest, pk: int) -> HttpResponse:
 @login_not_required
 @require_safe
 def shared(request: HttpRequest, token: str) -> HttpResponse:
-    """What a link shows; the same 404 whether it is expired, revoked or never existed."""
+    """Render a shared answer; the same 404 if the link is expired, revoked or never existed."""
     link = find_link(token)
     answer = _answer(link) if link else None
     if link is None or answer is None:

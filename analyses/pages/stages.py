@@ -25,7 +25,7 @@ class ShownStage:
 
     Attributes:
         state: ``done``, ``now`` or ``next``.
-        done: How much of it is done; empty where that is not known.
+        done: The part of it that is done; empty where that is not known.
         left: The seconds that it still takes; ``None`` without a base for it.
     """
 
@@ -67,7 +67,7 @@ def stages_of(analysis: Analysis, has_ladder: bool) -> list[ShownStage]:
 
 
 def _usual(analysis: Analysis) -> dict[str, float]:
-    """How many seconds each stage has taken, in the median of the last analyses alike.
+    """The usual seconds of each stage: the median of the last comparable analyses.
 
     Alike are those of the same model and goal that are measured, or predicted, as this one is.
     """

@@ -21,7 +21,7 @@ class Row:
     """One length or one number of texts.
 
     Attributes:
-        value: Which one.
+        value: The length or the number of texts.
         is_limit: Whether it is the largest that fits.
     """
 
@@ -40,10 +40,10 @@ class TextAnswer:
     """The answer of an analysis about texts that succeeded.
 
     Attributes:
-        tone: Of the decision: ``change``, or ``problem`` where the requested batch does not fit.
-        sureness: How far off the numbers may be; empty where that is not known.
-        software: The versions it is for, in words.
-        batches: By the number of texts; empty for training.
+        tone: Its tone: ``change``, or ``problem`` where the requested batch does not fit.
+        sureness: The range of the numbers; empty where unknown.
+        software: The versions it is for, as text.
+        batches: Rows by the number of texts; empty for training.
     """
 
     result: TextResult

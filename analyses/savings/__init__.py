@@ -1,4 +1,4 @@
-"""What following the recommendations saves the lab.
+"""The lab's savings from following the recommendations.
 
 Realised where the recommendation is adopted, else potential.
 """

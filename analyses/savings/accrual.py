@@ -1,4 +1,4 @@
-"""What has been saved so far: savings that accrue day by day, and training run by training run.
+"""Savings so far, which accrue day by day, and training run by training run.
 
 *Self-reported*: a workload that is adopted and of which no training run has been recorded accrues
 by assumption, its savings per year spread evenly over the days since its adoption::
@@ -36,7 +36,7 @@ from analyses.savings.period import Period
 DAYS_PER_YEAR = 365
 _MAX_POINTS = 120
 _RECENT_DAYS = 90
-"""The recorded runs of so many days are projected to go on."""
+"""Number of days whose recorded runs are projected to go on."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ NONE = Amount()
 
 @dataclass(frozen=True)
 class Saved:
-    """What was saved in a period, and what could have been.
+    """Savings in a period, realised and potential.
 
     Attributes:
-        verified: By recorded training runs.
-        self_reported: By the assumed runs of adopted workloads without recorded ones.
-        potential: What workloads that are not adopted would have saved.
+        verified: Savings by recorded training runs.
+        self_reported: Savings by the assumed runs of adopted workloads without recorded ones.
+        potential: Possible savings of workloads that are not adopted.
         runs: The recorded training runs behind it.
     """
 
@@ -114,12 +114,12 @@ NOTHING = Saved()
 
 
 Point = tuple[date, Saved]
-"""What was saved from the first day of a period to the end of this one."""
+"""A day, and the savings from the first day of the period to its end."""
 
 
 @dataclass(frozen=True)
 class Projection:
-    """What is likely to be saved until a day, if all goes on as now: nothing of it is measured.
+    """Savings projected to a day, if all goes on as now; none of this is measured.
 
     Attributes:
         until: The last day of the year.
@@ -134,7 +134,7 @@ class Projection:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What has accrued by the end of each day, from the first day on which anything could.
+    """Savings accrued by the end of each day, from the first day on which any could be.
 
     Attributes:
         first: The day of the first entry.
@@ -162,7 +162,7 @@ class Ledger:
         return min(max(period.first, date.fromordinal(self.first)), period.last)
 
     def points(self, period: Period) -> list[Point]:
-        """Saved by the end of each day; in a long period, of every so many days and the last.
+        """Savings by the end of each day; in a long period, at regular intervals and the last day.
 
         The first point is the day before, with nothing.
         """
@@ -189,7 +189,7 @@ class Ledger:
 
 
 def ledger(counted: QuerySet[CountedSavings], runs: QuerySet[RunSavings], today: date) -> Ledger:
-    """What these workloads and training runs have saved until today, by two queries."""
+    """The savings of these workloads and training runs until today, by two queries."""
     rates: dict[int, list[tuple[bool, Amount]]] = {}
     for part in _rates(counted):
         kind, rate = part["is_realised"], _amount(part) * (1 / DAYS_PER_YEAR)
@@ -221,7 +221,7 @@ def ledger(counted: QuerySet[CountedSavings], runs: QuerySet[RunSavings], today:
 
 
 def _rates(counted: QuerySet[CountedSavings]) -> Iterable[Mapping[str, Any]]:
-    """What accrues by assumption each year, by its first day and its last: as many rows as days."""
+    """Yearly savings by assumption, by first day and last: as many rows as days."""
     of_a_year = _sums("usd_per_year", "gpu_hours_per_year")
     accruing = counted.exclude(is_realised=False, usd_per_year=0).order_by()
     return accruing.values("is_realised", "since_day", "assumed_until").annotate(**of_a_year)
@@ -237,7 +237,7 @@ def saved_by(
     columns: tuple[str, ...],
     period: Period,
 ) -> dict[tuple[Any, ...], Saved]:
-    """What was saved in a period, for each value of these columns, by two queries."""
+    """The savings in a period, for each value of these columns, by two queries."""
     first, last = period.first.toordinal(), period.last.toordinal()
     end = Least(Value(last), F("assumed_until"))
     begin = Greatest(Value(first - 1), F("since_day"))
@@ -267,7 +267,7 @@ def saved_by(
 
 
 def saved_by_workload(counted: Collection[CountedSavings], period: Period) -> dict[str, Saved]:
-    """What each of these workloads saved in a period, by its key; one query."""
+    """The savings of each of these workloads in a period, by its key; one query."""
     first, last = period.first.toordinal(), period.last.toordinal()
     runs = RunSavings.objects.filter(workload_key__in=[row.workload_key for row in counted])
     by_runs = saved_by(CountedSavings.objects.none(), runs, ("workload_key",), period)

@@ -1,11 +1,11 @@
-"""Which analyses count as savings: one row per workload, written whenever that may change.
+"""Counted savings: one row per workload, written whenever that may change.
 
-A workload on a GPU counts once for the lab: by the newest analysis of it that is adopted, whoever
-ran it, else by the newest that succeeded. Its savings are those of the member who adopted it, else
-of the analysis's owner. Every training run that verifies an analysis of an adopted workload counts
-for itself. Everything that can change this runs within :func:`recounting`: an answer, an adoption
-and its undoing, a deletion, a report. So adding up a lab's savings reads these short rows and not
-every analysis.
+A workload on a GPU counts once for the lab: by the newest analysis of it that is adopted,
+no matter who ran it, else by the newest that succeeded. Its savings are those of the member who
+adopted it, else of the analysis's owner. Every training run that verifies an analysis of an adopted
+workload counts for itself. Everything that can change this runs within :func:`recounting`: a
+result, an adoption and its undoing, a deletion, a report. So adding up a lab's savings reads these
+short rows and not every analysis.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _factors(analysis: Analysis) -> Counted:
 
 
 def _runs(columns: Mapping[str, Any], counting: Analysis) -> Iterator[RunSavings]:
-    """What each training run of an adopted workload saved, at the price that the workload has.
+    """Yield the savings of each training run of an adopted workload, at the workload's price.
 
     A run that took ``h`` GPU-hours in training steps would have taken ``h * s`` at the batch
     before, so it saved ``h * (s - 1)``; ``s`` is the speedup of the analysis that it reported to.

@@ -22,7 +22,7 @@ KINDS = {"realised": True, "potential": False}
 """Savings are realised where the recommendation is adopted, and potential until then."""
 
 MONTH = "%Y-%m"
-"""How an address names a month."""
+"""The format of a month in an address."""
 
 CHUNK = 100
 """Analyses read at a time, so that a long CSV starts at once and is never whole in memory."""
@@ -36,7 +36,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "gpu": ("gpu", "measured_gpu"),
     "month": ("month",),
 }
-"""What savings are broken down by, and the columns of each."""
+"""The dimensions of a breakdown, and the columns of each."""
 
 _Sum = Mapping[str, Any]
 """One group of counted savings: its columns, and their ``usd``, ``hours`` and ``count``."""
@@ -48,10 +48,10 @@ class Total:
 
     Attributes:
         usd_per_year_low, usd_per_year_high: The ends of the speedups' intervals, added up.
-        kwh_per_year, kg_co2e_per_year: Of the workloads whose GPU's power is known; ``None`` where
+        kwh_per_year, kg_co2e_per_year: For workloads whose GPU's power is known; ``None`` where
             there is none.
         measured_usd_per_year: The part of the money whose speedup was measured.
-        sources: Where the speedups come from.
+        sources: Sources of the speedups.
     """
 
     usd_per_year: float
@@ -111,9 +111,9 @@ def totals_by(
     """A row for each member, model, GPU or month; the largest first, months newest first.
 
     Args:
-        counted: What to add up.
+        counted: The savings to add up.
         dimension: One of :data:`DIMENSIONS`.
-        saved: By the dimension's columns, from :func:`~analyses.savings.accrual.saved_by`.
+        saved: Savings by the dimension's columns, from :func:`~analyses.savings.accrual.saved_by`.
     """
     columns = DIMENSIONS[dimension]
     parts: dict[tuple[Any, ...], list[_Sum]] = {}
@@ -218,7 +218,7 @@ class CountedAnalysis:
 
     Attributes:
         counted: Its row of counted savings.
-        saved: In the period.
+        saved: Savings in the period.
         grid_co2e_grams_per_kwh: ``None`` too where the GPU's power is not known.
     """
 
@@ -240,7 +240,7 @@ class CountedAnalysis:
 
 
 def largest_first(counted: QuerySet[CountedSavings]) -> QuerySet[CountedSavings]:
-    """Those that save most first, and the newest of those that save the same."""
+    """Order by savings, largest first, and the newest first where they are equal."""
     return counted.order_by("-usd_per_year", "-analysis_id").select_related("member")
 
 

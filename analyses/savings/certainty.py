@@ -1,4 +1,4 @@
-"""How sure a speedup is, and at which end of its interval its savings count."""
+"""The certainty of a speedup, and the end of its interval that its savings count by."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ NOTHING = Counted(1.0, 1.0, 1.0, 0.0, 0.0, 0.0, at_low_end=False)
 
 
 def counted(source: str, result: Mapping[str, Any] | None) -> Counted:
-    """How the savings of a stored result count.
+    """The counted part of the savings of a stored result.
 
     A run that takes ``h`` GPU-hours at the current batch takes ``h / s`` at speedup ``s``. So it
     saves ``h * (1 - 1 / s)``, which is ``s - 1`` for each GPU-hour that it takes::
@@ -66,7 +66,7 @@ def counted(source: str, result: Mapping[str, Any] | None) -> Counted:
     where ``c`` is the speedup that counts: ``s``, or the low end of its interval.
 
     Args:
-        source: Of the speedup.
+        source: The source of the speedup.
         result: The stored fields of an ``AnalysisResult``; older ones have no interval.
     """
     gained = _speedup_in(result or {})

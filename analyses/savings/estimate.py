@@ -1,4 +1,4 @@
-"""What an answer is worth: speedup, cost per run and yearly savings.
+"""The worth of a result: speedup, cost per run and yearly savings.
 
 Computed with the stored assumptions, or with others that a reader tries on the page.
 """
@@ -143,7 +143,7 @@ def has_gain(result: AnalysisResult) -> bool:
 
 
 def has_probable_gain(result: AnalysisResult) -> bool:
-    """Whether a predicted speedup may be worth a change: two short runs would tell."""
+    """Whether a predicted speedup may be worth a change: two short runs would show it."""
     ratio, low, high = result.speedup, result.speedup_low, result.speedup_high
     if ratio is None or low is None or high is None or result.source is Source.MEASURED:
         return False

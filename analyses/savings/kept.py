@@ -23,7 +23,7 @@ Version = tuple[int, int]
 
 _MAX_KEPT = 64
 _CHANGES = 1000
-"""So many changes are stored at least, and at most twice as many."""
+"""Older changes are deleted down to this number; at most twice as many are stored."""
 
 _totals: OrderedDict[Hashable, object] = OrderedDict()
 _lock = Lock()
@@ -44,11 +44,11 @@ def forget() -> None:
 
 
 def kept(key: Hashable, add_up: Callable[[], T]) -> T:
-    """What was added up with this key, or else add it up.
+    """Return the total cached for this key, or add it up.
 
     Args:
-        key: All that it depends on, the version among it.
-        add_up: Its result is shared, so nobody may change it.
+        key: All that it depends on, including the version.
+        add_up: Computes the total, which is shared and must not be changed.
     """
     with _lock:
         if key in _totals:

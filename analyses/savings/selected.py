@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Selected:
-    """What an address selects: counted savings, and what runs have saved.
+    """An address's selection: counted savings, and the savings of runs.
 
     Its totals are added up once until counted savings change.
     """
@@ -43,7 +43,7 @@ class Selected:
         return kept.kept(key, add_up)
 
     def saved_by_member(self, period: Period) -> list[tuple[str, Saved]]:
-        """What each member saved in a period, those who saved most first."""
+        """The savings of each member in a period, the largest first."""
         by_member = replace(self.selection, from_=str(period.first), to=str(period.last))
         found = self._kept(
             "members",
@@ -70,7 +70,7 @@ class Selected:
 
 
 def selected_by(user: User, query: Mapping[str, str]) -> Selected:
-    """What a query selects among what this user may see.
+    """The selection of a query among what this user may see.
 
     Raises:
         InvalidInput: With a message for each wrong field.

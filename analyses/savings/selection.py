@@ -1,4 +1,4 @@
-"""Which savings an address shows: a period, filters and the dimension to break them down by."""
+"""Selection of savings by an address: a period, filters and the dimension of the breakdown."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Selection:
         return period_of(self.period, self.from_, self.to, today_utc())
 
     def of(self, rows: QuerySet[Rows]) -> QuerySet[Rows]:
-        """Those of the filters, among counted savings or what runs have saved."""
+        """Filter rows of counted savings or of the savings of runs."""
         fields: dict[str, Any] = {}
         if self.member:
             fields["member__username"] = self.member

@@ -15,7 +15,7 @@ SHOWN_TRAININGS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """What one batch size used; ``training`` is ``None`` for a trial."""
+    """The use of one batch size; ``training`` is ``None`` for a trial."""
 
     name: str
     source: Source

@@ -31,13 +31,13 @@ NAME = "compat"
 
 @dataclass(frozen=True)
 class Options:
-    """Of one run of the matrix.
+    """Options of one run of the matrix.
 
     Attributes:
-        wheel: MemoryMark's.
-        cases: To be answered.
-        folder: For environments.
-        keep: Whether to keep those of builds.
+        wheel: MemoryMark's wheel.
+        cases: Cases to run.
+        folder: Folder for environments.
+        keep: Whether to keep the environments of builds.
     """
 
     wheel: Path

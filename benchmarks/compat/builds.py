@@ -34,8 +34,8 @@ class Build:
 
     Attributes:
         python: Such as ``3.12``.
-        torch: As pip takes it.
-        transformers: As pip takes it.
+        torch: The version, as pip takes it.
+        transformers: The version, as pip takes it.
     """
 
     python: str
@@ -74,7 +74,7 @@ def _newest(package: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where environments are kept from one run to the next, outside of the repository."""
+    """The folder that keeps environments from one run to the next, outside of the repository."""
     return (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memorymark" / "builds"
     )
@@ -85,7 +85,7 @@ def environment(folder: Path, build: Build, *, keep: bool) -> Iterator[Path]:
     """The interpreter of an environment with a build's Python and PyTorch.
 
     Args:
-        folder: Of all environments.
+        folder: The folder of all environments.
         build: One of those that share it.
         keep: Whether to find it again, or delete it afterwards: it takes 5 GB.
 

@@ -1,4 +1,4 @@
-"""What every build has to answer: commands as users type them, and the numbers compared."""
+"""Cases that every build has to run: commands as users type them, and the numbers compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Case:
     """One command.
 
     Attributes:
-        name: In the table.
+        name: Its name in the table.
         words: Arguments of ``python``.
         numbers: Fields of its JSON that have to be equal in every build.
     """

@@ -1,4 +1,4 @@
-"""A user's own code: a Trainer that is asked about before it trains."""
+"""A user's own code: a Trainer whose batch is predicted before it trains."""
 
 from __future__ import annotations
 

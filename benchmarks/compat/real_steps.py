@@ -29,7 +29,7 @@ RELEASES = ("4.44.2", "4.48.3", "4.51.3", "4.53.3", "4.57.6", "5.0.0")
 BATCH_SIZE = 3
 
 MISSING, UNABLE = "not in this release", "cannot be trained so"
-"""What a release does not have is refused in words; that is as it should be."""
+"""Correct refusals of what a release does not have."""
 
 _TEXT = {"vocab_size": 1000, "max_position_embeddings": 64, "pad_token_id": 0, "eos_token_id": 1}
 _ONCE = {  # architectures without a preset, as published measurements have them

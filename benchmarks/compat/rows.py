@@ -1,4 +1,4 @@
-"""What builds answered, whether that is right, and the differences that a release explains."""
+"""The answers of builds, their checks, and the differences that a release explains."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _VERSIONS = (
 
 @dataclass(frozen=True)
 class Row:
-    """What one build answered, or the pinned environment that it is compared with.
+    """The answers of one build, or of the pinned environment that it is compared with.
 
     Attributes:
-        python, torch, transformers: Of the build.
+        python, torch, transformers: Versions of the build.
         installed: PyTorch's whole version, such as ``2.11.0+cu130``.
-        cuda: That it was built for; empty of a build for the CPU.
+        cuda: The CUDA version it was built for; empty of a build for the CPU.
         made_on: The UTC date.
-        answers: By case, its numbers.
-        failures: By case, the last line that it printed instead.
+        answers: The numbers of each case.
+        failures: The last line that each failed case printed instead.
     """
 
     python: str
@@ -62,7 +62,7 @@ class Difference:
 
     Attributes:
         cases: Names of cases.
-        reason: What differs in which release, in a sentence.
+        reason: The difference and its release, in a sentence.
         torch, transformers: The releases that it holds of, such as ``<2.9``; empty for all.
     """
 
@@ -131,7 +131,7 @@ def _environ() -> dict[str, str]:
 
 
 def unequal(row: Row, reference: Row) -> dict[str, str]:
-    """By case, how a row differs from the reference, in bytes or in the words of its failure."""
+    """A row's differences from the reference, by case, in bytes or as the text of its failure."""
     found = dict(row.failures)
     for name, numbers in row.answers.items():
         expected = reference.answers.get(name, {})
@@ -147,7 +147,7 @@ def explanation(case: str, build: Build, known: Iterable[Difference]) -> Differe
 
 
 def reference_of(row: Row, references: Iterable[Row]) -> Row:
-    """That with the same transformers."""
+    """The reference with the same transformers."""
     return next(one for one in references if one.transformers == row.transformers)
 
 

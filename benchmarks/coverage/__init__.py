@@ -1,1 +1,1 @@
-"""Which models of transformers are predicted: every type and task, tried against real steps."""
+"""Coverage of the models of transformers: every type and task, tried against real steps."""

@@ -59,14 +59,14 @@ _PUBLISHED_EXTRACTORS = {
     "speech-encoder-decoder": "Wav2Vec2FeatureExtractor",
     "wav2vec2-bert": "SeamlessM4TFeatureExtractor",
 }
-"""Of published models, where transformers names none, or one that makes what they do not read."""
+"""Extractors of published models, where transformers names none, or one that does not suit them."""
 _PUBLISHED_PROCESSORS = {
     "glm_ocr": "Glm46VImageProcessorPil",
     "qwen2_5_omni_thinker": "Qwen2VLImageProcessorPil",
     "qwen3_omni_moe_thinker": "Qwen2VLImageProcessorPil",
     "vision-encoder-decoder": "ViTImageProcessorPil",
 }
-"""Of published models, where transformers names none."""
+"""Processors of published models, where transformers names none."""
 _TORCHVISION = "torchvision"
 _OPTIONAL = {"timm"}
 """Packages with networks that are a part of some models."""
@@ -85,11 +85,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one pair.
+    """The outcome of one pair.
 
     Attributes:
-        refused: Why it is not admitted; empty if it is.
-        facts: What its architecture needs, by the names of :class:`Architecture`.
+        refused: Reason why it is not admitted; empty if it is.
+        facts: Needs of its architecture, by the names of :class:`Architecture`.
         same_trace: Whether every allocation and every free was the same, and not only the peak.
     """
 
@@ -197,7 +197,7 @@ def _try_architecture(architecture: Architecture, config: dict[str, Any]) -> Out
 
 
 def facts_of(architecture: Architecture) -> dict[str, Any]:
-    """What differs from an architecture that needs nothing, but for its tasks."""
+    """The differences from an architecture that needs nothing, except for its tasks."""
     usual = Architecture()
     names = vars(usual).keys() - {"tasks", "refused"}
     return {
@@ -243,9 +243,9 @@ def _architecture(model_type: str, task: Task, config: Mapping[str, Any]) -> Arc
 
 
 def _image_processors(model_type: str, library: str) -> Iterator[str]:
-    """Those of a type's own, or of models with the same processor of images and text.
+    """Yield a type's own image processors, or those of models with the same joint processor.
 
-    The library is what they run on: ``pil`` or ``torchvision``.
+    The library is the one they run on: ``pil`` or ``torchvision``.
     """
     processor = PROCESSOR_MAPPING_NAMES.get(model_type)
     kin = [other for other, name in PROCESSOR_MAPPING_NAMES.items() if name == processor]
@@ -362,7 +362,7 @@ def _with_first_position(architecture: Architecture, workload: Workload) -> Arch
 
 
 def _image_tokens(workload: Workload) -> int:
-    """How many tokens of a sample are its images'."""
+    """The number of a sample's tokens that are its images'."""
     if workload.image_count is None:
         return 0
     return int(make_batch(workload, 1)["input_ids"].shape[1]) - (workload.sequence_length or 0)

@@ -156,11 +156,11 @@ _EXCEPTIONS: dict[str, dict[str, Any]] = {
         "attention_head_dim": 32,
     },
 }
-"""What the rule cannot know, by model type: fields that are empty by default and in no published
+"""Fields the rule cannot know, by model type: those that are empty by default and in no published
 config, and those that must agree with other fields, such as the number of layers."""
 
 _ALONE = {"beit": {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}}
-"""The same, of models that are not a part of another, which tells them."""
+"""The same, for models that are not a part of another model, which would set them."""
 
 
 def small_config(model_type: str) -> dict[str, Any]:
@@ -275,9 +275,9 @@ def _small(name: str, value: int) -> int:
 
 
 def _layers_that_show_every_kind(config: Any) -> int:
-    """So many of the first layers have one of each kind, by lists such as ``layer_types``.
+    """The number of first layers that include one of each kind, by lists such as ``layer_types``.
 
-    Where the states of some layers are read, there must be as many.
+    Where the states of some layers are read, the number covers the last of them.
     """
     needed = _LAYERS
     count = getattr(config, "num_hidden_layers", None)

@@ -78,7 +78,7 @@ def architectures_of(
 
     Args:
         tried: The pairs, by type.
-        kept: What was known of pairs that were not tried.
+        kept: Earlier outcomes of pairs that were not tried.
     """
     found = dict(kept or {})
     for model_type, group in groupby(tried, attrgetter("model_type")):
@@ -130,7 +130,7 @@ def as_toml(architectures: Mapping[str, Architecture]) -> str:
 
 
 def summary(tried: Iterable[Tried]) -> str:
-    """How many pairs are admitted, by task, and why others are not."""
+    """The number of admitted pairs, by task, and the reasons why others are not."""
     tried = list(tried)
     lines = [f"{'task':32}{'pairs':>8}{'admitted':>10}{'same trace':>12}{'seconds':>9}"]
     groups = {str(task): [pair for pair in tried if pair.task is task] for task in Task}

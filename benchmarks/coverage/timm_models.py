@@ -31,7 +31,7 @@ class Listed:
     """A model of timm.
 
     Attributes:
-        side: Of its images, in pixels.
+        side: Side of its images, in pixels.
         is_fixed: Whether it reads no others.
     """
 
@@ -57,7 +57,7 @@ def listed() -> list[Listed]:
 
 
 def parameters(model: Listed) -> int:
-    """Of the model without weights, with ten classes."""
+    """Count the parameters of the model with ten classes, built without weights."""
     import timm
 
     with torch.device("meta"):

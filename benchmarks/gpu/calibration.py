@@ -72,8 +72,8 @@ def fit(steps: Sequence[Timed], start: Scales = UNSCALED) -> Scales:
     each factor in turn, up and down, then the direction of the last round, by shrinking steps.
 
     Args:
-        steps: Of the calibration half.
-        start: Where the search begins; kept where the steps do not determine a value.
+        steps: Steps of the calibration half.
+        start: Starting point of the search; kept where the steps do not determine a value.
 
     Raises:
         ValueError: If there are no steps.
@@ -141,7 +141,7 @@ def widest(rows: Iterable[Row], gpu: str, source: str) -> list[Residual]:
     Args:
         rows: Trials with their predictions.
         gpu: The catalogue's name for the device.
-        source: What measured, when, with which versions.
+        source: The measurement's source, date and versions.
     """
     of_workload: dict[str, list[Comparison]] = {}
     whole = [row for row in rows if row.limit_bytes is None]
@@ -207,7 +207,7 @@ def fields_of(name: str) -> dict[str, object]:
 
 
 def count_within(errors: Iterable[float], within: RelativeRange) -> tuple[int, int]:
-    """How many measurements lie in the range of their predictions, and how many there are.
+    """The number of measurements in the range of their predictions, and the number of all.
 
     Args:
         errors: Predicted over measured, minus 1.
@@ -231,7 +231,7 @@ def calibration(results: Results, steps: Sequence[Timed], known: Iterable[Residu
     """The text of a calibration.
 
     Args:
-        results: With their predictions.
+        results: Results with their predictions.
         steps: Their step times, with the work of each step; empty for a GPU not in the catalogue.
         known: The current residuals of the calibration file.
     """

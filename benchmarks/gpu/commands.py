@@ -57,11 +57,11 @@ class Order:
     Attributes:
         kind: ``cuda`` or ``cpu``.
         quick: Whether to measure small workloads instead of the real ones.
-        budget_seconds: For the whole run.
+        budget_seconds: Time budget of the whole run.
         only: Names of workloads; empty for all.
         fresh: Whether to discard earlier measurements.
         out: The file; ``None`` for one named after the device.
-        commit: Of this repository; empty to look it up with git.
+        commit: Commit of this repository; empty to look it up with git.
     """
 
     kind: str
@@ -123,7 +123,7 @@ def predict(
 
     Args:
         results: Changed in place, workload by workload.
-        environment: Of the processes.
+        environment: Environment of the processes.
         deadline_seconds: After this long the rest stays as it is.
         log: Receives what could not be predicted.
     """
@@ -166,9 +166,9 @@ class _ProcessExecutor:
     """Runs trials and searches in processes, and predicts guesses in the meantime.
 
     Args:
-        environment: Of the processes.
+        environment: Environment of the processes.
         facts: The device.
-        limits: By workload, the capacities to guess the largest batch for.
+        limits: The capacities to guess the largest batch for, by workload.
         budget: Once it is spent, guesses are no longer waited for.
     """
 

@@ -71,7 +71,7 @@ def timed_steps(results: Results, log: Callable[[str], None]) -> list[Timed]:
     """Every measured step time with the work of its step, which is traced for that.
 
     Args:
-        results: Of a catalogue GPU; the peak rates of any other are not known.
+        results: Results of a catalogue GPU; the peak rates of any other are not known.
         log: Receives what is being traced.
     """
     facts = results.device.facts

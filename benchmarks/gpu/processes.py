@@ -30,7 +30,7 @@ class PredictionRequest:
     """A workload to predict on a device.
 
     Attributes:
-        fields: Of the workload.
+        fields: Fields of the workload.
         facts: The device as measured.
         limits: Capacities to predict the largest batch for.
         sizes: Capacities and batch sizes to predict trials for.
@@ -117,8 +117,8 @@ class Trials:
     """Measures trials one after another; a context that ends its processes.
 
     Args:
-        environment: Of the processes.
-        ahead: How many to start before they are needed.
+        environment: Environment of the processes.
+        ahead: Number of processes to start before they are needed.
     """
 
     def __init__(self, environment: Mapping[str, str], ahead: int) -> None:

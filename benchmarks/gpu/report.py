@@ -37,9 +37,9 @@ class Errors:
     """Absolute errors of a group of comparisons, as shares.
 
     Attributes:
-        count: How many comparisons.
+        count: Number of comparisons.
         median, percentile_95, worst: ``None`` if there are none.
-        too_low: How many predictions were below the measurement.
+        too_low: Number of predictions below the measurement.
     """
 
     count: int
@@ -51,15 +51,15 @@ class Errors:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """How many batches fit, predicted vs. measured.
+    """Counts of batches that fit, predicted vs. measured.
 
     Attributes:
         promised: Batches predicted to fit.
-        false_safe: Of those, how many do not fit.
+        false_safe: Number of those that do not fit.
         sure: Batches predicted to fit even at the high end of the interval.
-        false_sure: Of those, how many do not fit.
+        false_sure: Number of those that do not fit.
         refused: Batches predicted not to fit.
-        false_refuse: Of those, how many fit.
+        false_refuse: Number of those that fit.
     """
 
     promised: int
@@ -139,7 +139,7 @@ def errors(shares: Iterable[float]) -> Errors:
 
 
 def verdicts(rows: Iterable[Row], total_bytes: int) -> Verdicts:
-    """How often predictions of fitting were wrong, either way.
+    """Count wrong predictions of fitting, either way.
 
     Args:
         rows: Trials; those without a prediction do not count.

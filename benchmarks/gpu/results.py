@@ -22,9 +22,9 @@ class Device:
     """The measured device, its driver and libraries, and their fixed costs.
 
     Attributes:
-        facts: As the engine reads them.
+        facts: Facts as the engine reads them.
         ran_on: Versions, settings and clocks.
-        fixed_costs: In the order of the work; empty on a CPU.
+        fixed_costs: Costs in the order of the work; empty on a CPU.
         quick: Whether the run uses the small workloads.
     """
 
@@ -34,7 +34,7 @@ class Device:
     quick: bool = False
 
     def identity(self) -> dict[str, object]:
-        """What all trials of one file must share, by a name for people."""
+        """The properties that all trials of one file must share, by a name for people."""
         return {
             "device": self.facts.name,
             "memory in bytes": self.facts.total_bytes,
@@ -53,7 +53,7 @@ class Row:
 
     Attributes:
         limit_bytes: The emulated capacity; ``None`` for the whole device.
-        wall_seconds: From order to answer, without the start of a process started ahead.
+        wall_seconds: Time from order to answer, without the start of a process started ahead.
         predicted: ``None`` until it is predicted.
     """
 
@@ -78,11 +78,11 @@ class Search:
     """One tool's search for the largest batch.
 
     Attributes:
-        version: Of the tool's package; empty if it needs none. ``None`` if it is not installed; the
+        version: The package's version; empty if it needs none. ``None`` if it is not installed; the
             fields from ``answer`` on are then empty.
         answer: The largest batch according to this search.
         trials: Batch sizes it ran, including repeats.
-        tried: Those batch sizes, and whether they fitted.
+        tried: The batch sizes, and whether they fitted.
     """
 
     tool: str
@@ -100,14 +100,14 @@ class Results:
     """All of it.
 
     Attributes:
-        device: Where.
-        commits: Of this repository, those that measured.
+        device: The device measured on.
+        commits: The commits of this repository that measured.
         rows: Every trial, in order.
         predicted: The largest batches predicted.
         searches: The searches that were timed.
-        failures: By item, why it could not be measured.
+        failures: Reasons why items could not be measured, by item.
         left_out: The items for which the last run had no time.
-        runs: When each run began and how many seconds it took.
+        runs: Start of each run and its seconds.
     """
 
     device: Device

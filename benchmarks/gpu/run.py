@@ -38,10 +38,10 @@ class Item:
 
     Attributes:
         kind: Trials of given batch sizes, a certified limit, or one tool's search.
-        name: Of the workload.
-        batch_sizes: Of the trials.
+        name: Name of the workload.
+        batch_sizes: Batch sizes of the trials.
         limit_bytes: The capacity to emulate; ``None`` for the whole device.
-        tool: That searches.
+        tool: The tool that searches.
     """
 
     kind: Kind
@@ -80,7 +80,7 @@ class Capacities:
     Attributes:
         first: Measured for every workload, before the others.
         others: The rest; ``None`` stands for the whole device.
-        searched: Where the tools' searches are timed, on the first workload.
+        searched: Capacities at which the tools' searches are timed, on the first workload.
     """
 
     first: int
@@ -106,8 +106,8 @@ def plan(
     possible.
 
     Args:
-        workloads: To measure.
-        capacities: To emulate; those above the device's memory are left out.
+        workloads: Workloads to measure.
+        capacities: Capacities to emulate; those above the device's memory are left out.
         tools: Names of the searches.
         total_bytes: The device's memory.
     """
@@ -187,7 +187,7 @@ class Run:
     """One run over a plan.
 
     Attributes:
-        results: Those of earlier runs; new ones are added.
+        results: Results of earlier runs; new ones are added.
         executor: Runs trials and searches.
         budget: The time left.
         save: Called whenever the results have changed.

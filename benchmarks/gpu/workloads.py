@@ -30,8 +30,8 @@ class Benchmarked:
     """A workload of the benchmark.
 
     Attributes:
-        name: In results and ``--only``.
-        fields: Of the workload; the others take their defaults.
+        name: Its name in results and ``--only``.
+        fields: Fields of the workload; the others take their defaults.
         batch_sizes: A small and a medium one, measured without a memory limit.
     """
 
@@ -133,7 +133,7 @@ FULL = (
 """In order of importance: every other check of the engine uses the first three."""
 
 FIRST = 3
-"""How many of them are measured at every capacity before the others."""
+"""Number of them that are measured at every capacity before the others."""
 
 _SMALL_ENCODER = {
     "num_hidden_layers": 2,
@@ -169,7 +169,7 @@ QUICK = (
         sequence_length=32,
     ),
 )
-"""For ``--quick``: steps of milliseconds, to try the benchmark on a CPU."""
+"""Workloads for ``--quick``: steps of milliseconds, to try the benchmark on a CPU."""
 
 BY_NAME = {one.name: one for one in (*FULL, *QUICK)}
 

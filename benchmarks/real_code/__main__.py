@@ -114,7 +114,7 @@ def _table(found: Sequence[Comparison]) -> Table:
 
 
 def in_words(one: Comparison) -> str:
-    """How the trace for the CPU compares with real steps."""
+    """Describe the trace for the CPU compared with real steps."""
     if one.failure:
         return one.failure
     if one.measured_bytes is None or one.predicted_bytes is None:

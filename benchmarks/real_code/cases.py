@@ -15,12 +15,12 @@ class Case:
     """One script with its arguments.
 
     Attributes:
-        name: Of its row.
-        about: What it is, for the table.
+        name: Name of its row.
+        about: Description for the table.
         script: Its file.
         batch_size: Samples per step.
         arguments: Its command line.
-        batch_flag, batch_env: What sets its batch size; without both, its ``DataLoader``.
+        batch_flag, batch_env: Setting of its batch size; without both, its ``DataLoader``.
         packages: Whether it needs packages of ``requirements.txt`` in this folder.
         runs: Whether its steps are run as well; not if they are too large for a CPU.
     """

@@ -18,23 +18,23 @@ ROOT = Path(__file__).parents[2]
 GPU = "a10"
 
 LINES_ADDED = 0
-"""What a script needs to be predicted: nothing. It is named on the command line as it is."""
+"""Lines a script needs to be predicted: none. It is named on the command line as it is."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was found for one script.
+    """The comparison for one script.
 
     Attributes:
-        name, about: Of the case.
+        name, about: Those of the case.
         batch_size: Samples per step.
         lines: Lines that a person adds to the script.
-        seconds: What the prediction for the GPU takes, from the command to the answer.
+        seconds: Time of the prediction for the GPU, from the command to the answer.
         gpu_bytes: Predicted peak allocated there; ``None`` if there is no prediction.
-        refused: Why there is none.
+        refused: Reason why there is none.
         predicted_bytes: The peak of the trace for the CPU; ``None`` if there is none.
         measured_bytes: The peak of real steps there; ``None`` if none were run.
-        failure: Why one of these two is missing.
+        failure: Reason why one of these two is missing.
     """
 
     name: str

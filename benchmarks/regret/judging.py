@@ -1,4 +1,4 @@
-"""What the engine would decide in each sweep, and what that is worth there."""
+"""The engine's decision in each sweep, and its worth there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Case:
 
     Attributes:
         current: The batch size used before; ``None`` to start with.
-        recommended: By the engine, of the batch sizes of the sweep.
+        recommended: The engine's choice among the batch sizes of the sweep.
         share: Measured throughput of the recommended batch over the best of the sweep.
         gained: The same over that of the current batch; ``None`` to start with.
     """
@@ -47,7 +47,7 @@ class Judged:
 
     Attributes:
         to_start: Without a current batch.
-        each: From each of its batches as the current one, smallest first.
+        each: Decisions from each of its batches as the current one, smallest first.
     """
 
     sweep: Sweep
@@ -74,16 +74,16 @@ class Group:
     """Sweeps together.
 
     Attributes:
-        sweeps: How many.
-        kept: With the smallest batch of the sweep, were it kept.
-        smallest: From that batch on, as recommended.
-        to_start: As recommended without a current batch.
-        decisions: From each batch of each sweep.
-        changes: How many of them recommend another batch.
+        sweeps: Number of sweeps.
+        kept: Share with the smallest batch of the sweep, were it kept.
+        smallest: Share from that batch on, as recommended.
+        to_start: Share as recommended without a current batch.
+        decisions: Number of decisions, from each batch of each sweep.
+        changes: Number of them that recommend another batch.
         worst: The least gain of a change: measured throughput over that before; ``None`` without
             changes.
-        slower: How many changes are slower by more than 2%.
-        missed: Of the decisions to keep, how many would have gained 5% or more.
+        slower: Number of changes that are slower by more than 2%.
+        missed: Number of decisions to keep that would have gained 5% or more.
     """
 
     name: str
@@ -175,7 +175,7 @@ def _share_of_smallest(judged: Judged) -> float:
 
 
 def _misses(judged: Judged) -> int:
-    """How many decisions keep a batch although a larger one was measured 5% faster."""
+    """The number of decisions that keep a batch although a larger one was measured 5% faster."""
     return sum(
         not case.changes and _best_above(judged.sweep.points, case) >= _MISSED
         for case in judged.each

@@ -44,7 +44,7 @@ the batch."""
 
 _ZEUS = DATA / "power.csv"
 _ZEUS_GPUS = {"a40": "a40", "rtx6000": "rtx-6000", "v100": "v100-pcie"}
-"""Those of its GPUs whose data sheet is known here."""
+"""Zeus's GPUs whose data sheet is known here."""
 _ZEUS_STEPS = {
     ("imagenet", "resnet50"): ("timm:resnet50", 224, "adadelta"),
     ("squad", "bert_base_uncased"): ("bert-base-qa", 384, "bert-adam"),
@@ -82,7 +82,7 @@ class Sweep:
     """Several batches of one workload on one GPU, smallest first.
 
     Attributes:
-        source: Who measured it.
+        source: The people who measured it.
         name: The workload.
     """
 

@@ -84,7 +84,7 @@ def _in(value: float, unit: str) -> str:
 
 
 def by_way(read: Read) -> str:
-    """What is held against what, by the way of training."""
+    """The checks of each way of training."""
     return table(ways.HEADINGS, ways.cells(read("accuracy").figures["comparisons"]))
 
 
@@ -95,7 +95,7 @@ def others(read: Read) -> str:
 
 
 def asked(read: Read) -> str:
-    """What estimators that can be installed say of the same runs."""
+    """Estimators that can be installed, on the same runs."""
     found = read("accuracy").figures["estimators"]
     return table(estimators.HEADINGS, map(estimators.cells, found))
 

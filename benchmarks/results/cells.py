@@ -1,4 +1,4 @@
-"""What the tables of the result files are put together from."""
+"""Cells of the tables of the result files."""
 
 from __future__ import annotations
 

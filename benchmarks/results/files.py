@@ -55,9 +55,9 @@ class Result:
 
     Attributes:
         made_on: The UTC date, as ``2026-11-20``.
-        seconds: How long the command took.
-        exit_status: Of the command; each command defines its own other than 0.
-        versions: Of Python and the packages it may have used.
+        seconds: Duration of the command.
+        exit_status: Exit status of the command; each command defines its own other than 0.
+        versions: Versions of Python and the packages it may have used.
         figures: The JSON it printed.
     """
 

@@ -9,7 +9,7 @@ from benchmarks.results.cells import Read, load, ms, table
 
 _SHOWN = 10
 _LARGER = 10
-"""How many times the largest lab that was measured the next column is computed for."""
+"""Factor over the largest measured lab that the next column is computed for."""
 
 
 def pages(read: Read) -> str:
@@ -33,7 +33,7 @@ def pages(read: Read) -> str:
 
 
 def queue(read: Read) -> str:
-    """What nodes and scripts wait for in each lab."""
+    """Waiting times of nodes and scripts in each lab."""
     result = read("scale-postgresql")
     labs = result.figures["labs"]
     rows = [

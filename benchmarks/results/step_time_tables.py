@@ -6,7 +6,7 @@ from benchmarks.results.cells import Read, percent, table
 
 
 def step_time(read: Read) -> str:
-    """How far predicted step times are off, where the constants had not seen the model."""
+    """Errors of predicted step times, where the constants had not seen the model."""
     return table(
         ["steps", "rows", "median error", "90th percentile"],
         [
@@ -21,7 +21,7 @@ def step_time(read: Read) -> str:
 
 
 def step_time_ratios(read: Read) -> str:
-    """How far predicted ratios of speeds are off."""
+    """Errors of predicted ratios of speeds."""
     return table(
         ["ratio of speeds", "pairs", "median error", "90th percentile"],
         [
@@ -37,7 +37,7 @@ def step_time_ratios(read: Read) -> str:
 
 
 def step_time_learned(read: Read) -> str:
-    """What steps measured on a GPU are worth."""
+    """Errors of predictions corrected by steps measured on a GPU."""
     return table(
         ["measured on the GPU", "steps", "median error", "before", "90th percentile", "before"],
         [
@@ -76,7 +76,7 @@ def step_time_sweeps(read: Read) -> str:
 
 
 def step_time_ranges(read: Read) -> str:
-    """How many published steps lie within the range of their prediction."""
+    """Counts of published steps within the range of their prediction."""
     return table(
         ["published steps", "rows", "within their range"],
         [

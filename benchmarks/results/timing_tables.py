@@ -10,7 +10,7 @@ from benchmarks.results.files import COMMANDS, Machine, Result
 
 
 def search(read: Read) -> str:
-    """What each search for the largest batch cost, and whether it found it."""
+    """The cost of each search for the largest batch, and whether it found it."""
     rows = read("search").figures["rows"]
     tools: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -64,7 +64,7 @@ def _pages_row(result: Result) -> list[str]:
 
 
 def answers(read: Read) -> str:
-    """How soon an answer appears in the browser."""
+    """Time until an answer appears in the browser."""
     result = read("answers")
     return table(
         [f"seen in a browser, BERT on an A10{load(result)}", "times", "median", "slowest"],
@@ -161,7 +161,7 @@ def clients(read: Read) -> str:
 
 
 def faults(read: Read) -> str:
-    """What each fault cost on both databases."""
+    """The cost of each fault on both databases."""
     found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for one in read("faults").figures["faults"]:
         found.setdefault((one["fault"], one["where"]), {})[one["database"]] = one

@@ -71,8 +71,8 @@ class Constant:
     """One constant to fit.
 
     Attributes:
-        start: Where it begins, and stays if nothing moves it.
-        spread: How far it may be from there, as the standard deviation of its logarithm.
+        start: Initial value, which stays if nothing moves it.
+        spread: Expected distance from there, as the standard deviation of its logarithm.
     """
 
     start: float
@@ -83,7 +83,7 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
     """All constants by name.
 
     Args:
-        gpu_names: Of the GPUs with rows.
+        gpu_names: Names of the GPUs with rows.
     """
     found = {
         "kernel_seconds": Constant(3e-6, 0.3),
@@ -143,7 +143,7 @@ def model_of(values: Callable[[str], Any], gpu_names: Iterable[str], stack: Any)
 
     Args:
         values: Returns a constant by its name.
-        gpu_names: Of the GPUs with rows.
+        gpu_names: Names of the GPUs with rows.
         stack: Makes a table of a list of values.
     """
     mean = _mean_launch(values)
@@ -180,7 +180,7 @@ def model_of(values: Callable[[str], Any], gpu_names: Iterable[str], stack: Any)
 
 
 def _mean_launch(values: Callable[[str], Any]) -> Any:
-    """What one operation of BERT's step takes on average, in the units of the constants."""
+    """The average cost of one operation of BERT's step, in the units of the constants."""
     total = values("step_launches")
     for launch, times in OF_BERT.items():
         total = total + times * values(f"launch.{launch.name}")
@@ -243,7 +243,7 @@ class Fitted:
     """Fitted constants.
 
     Attributes:
-        values: By name.
+        values: Values by name.
         model: The engine's model with them, of numbers.
     """
 
@@ -258,7 +258,7 @@ class Fitted:
         """The predicted time of every row's step.
 
         Args:
-            table: Of the rows.
+            table: Table of the rows.
             hosts: Where rows of them were not fitted.
         """
         return table.seconds(as_table(self.model), hosts or self.hosts)
@@ -277,9 +277,9 @@ def fit(table: Table, used: torch.Tensor, weights: torch.Tensor) -> Fitted:
     """Fit the constants to some rows of a table.
 
     Args:
-        table: Of all rows.
-        used: Which rows count, as booleans.
-        weights: Of each row.
+        table: Table of all rows.
+        used: The rows that count, as booleans.
+        weights: Weight of each row.
     """
     wanted = constants(table.gpus)
     order = list(wanted)

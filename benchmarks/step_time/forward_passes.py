@@ -2,7 +2,7 @@
 
 No training step was published for a GeForce RTX 5090 or an RTX PRO 6000. timm's inference tables
 have the forward passes of the same models on them, on an RTX 4090 and on an RTX 3090, in fp16 with
-autocast. None of them is fitted: they tell whether the constants hold on GPUs that came later, and
+autocast. None of them is fitted: they show whether the constants hold on GPUs that came later, and
 what a release of PyTorch changes. Tracing takes some three minutes the first time.
 """
 
@@ -27,13 +27,13 @@ FILE = DATA / "forward_passes.csv"
 
 @dataclass(frozen=True)
 class Errors:
-    """How far predicted forward passes are off on one GPU.
+    """Errors of predicted forward passes on one GPU.
 
     Attributes:
         torch: The release of PyTorch.
-        rows: How many models.
+        rows: Number of models.
         bias: The median of predicted over measured time, less 1: below 0 is too fast.
-        error: The median of how far they are off, either way.
+        error: The median error, either way.
         percentile_90: The 90th percentile of the same.
     """
 
@@ -47,11 +47,11 @@ class Errors:
 
 @dataclass(frozen=True)
 class Ratios:
-    """How much faster one GPU is than another, or one release of PyTorch, on the same models.
+    """Speed of one GPU relative to another, or of one release of PyTorch, on the same models.
 
     Attributes:
         measured, predicted: The median.
-        error: The median of how far the predicted ratio is off.
+        error: The median error of the predicted ratio.
     """
 
     what: str

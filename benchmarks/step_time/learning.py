@@ -1,6 +1,6 @@
-"""What measured steps on a GPU are worth: predictions of published rows, corrected by other rows.
+"""The worth of measured steps on a GPU: predictions of published rows, corrected by other rows.
 
-Each row is predicted by constants that were fitted without its GPU, as for somebody's own GPU, and
+Each row is predicted by constants that were fitted without its GPU, as for a user's own GPU, and
 then corrected as the engine does it (:mod:`engine.prediction.correction`). timm's rows of one GPU
 are left out: there are too many to stand for what a lab measures.
 """
@@ -28,12 +28,12 @@ _Rows = Sequence[Predicted]
 
 @dataclass(frozen=True)
 class Learned:
-    """How far predictions are off, as shares of the measured value, once steps were measured.
+    """Errors of predictions, as shares of the measured value, once steps were measured.
 
     Attributes:
-        known: What was measured on the GPU.
-        rows: How many predictions.
-        median, percentile_90: Of the absolute error of corrected predictions.
+        known: The steps measured on the GPU.
+        rows: Number of predictions.
+        median, percentile_90: The absolute error of corrected predictions.
         before, before_percentile_90: The same without the correction.
     """
 
@@ -55,7 +55,7 @@ class Spread:
 
 
 def learned(found: Iterable[Predicted]) -> list[Learned]:
-    """What other workloads on the GPU correct, and other rows of the same workload beside them."""
+    """Errors corrected by other workloads on the GPU, then also by rows of the same workload."""
     by_others, by_all = [], []
     for rows in _by(_kept(found), lambda row: row.gpu).values():
         for row in rows:
@@ -70,7 +70,7 @@ def learned(found: Iterable[Predicted]) -> list[Learned]:
 
 
 def spreads(found: Iterable[Predicted]) -> list[Spread]:
-    """Of whole GPUs, of workloads on a GPU, of rows of a workload, by the method of moments."""
+    """Spreads of GPUs, workloads on a GPU and rows of a workload, by the method of moments."""
     gpus = [
         [list(map(_log_ratio, rows)) for rows in _by(of_gpu, _workload).values()]
         for of_gpu in _by(_kept(found), lambda row: row.gpu).values()

@@ -58,7 +58,7 @@ class Built:
     """A model with the batches it is trained on.
 
     Attributes:
-        model: On the meta device, in training mode.
+        model: A model on the meta device, in training mode.
         make_batch: Returns the tensors of a batch of that many samples.
         loss: Returns the loss of a batch, a tensor without dimensions.
     """

@@ -108,7 +108,7 @@ def _row(source: str, fields: Mapping[str, Any], batch: int, seconds: float, kin
 
 
 def seconds_by_kind(rows: Sequence[tuple[str, Any, int, float]]) -> dict[Kind, float]:
-    """What the kernels of each kind take, of a profile's rows: name, shapes, count, microseconds.
+    """Time of the kernels of each kind, from a profile's rows: name, shapes, count, microseconds.
 
     Copies from the host are no kernels.
     """

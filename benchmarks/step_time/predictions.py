@@ -1,4 +1,4 @@
-"""What is predicted for each published row: by the model, by models that never saw it, by others.
+"""Predictions for each published row: by the model, by models that never saw it, by others.
 
 ``python -m benchmarks.step_time fit`` writes them to ``benchmarks/data/step_time_predictions.csv``,
 so that the tables can be printed without tracing anything.
@@ -36,11 +36,11 @@ class Predicted:
 
     Attributes:
         fitted: Whether the constants were fitted to this row, among others.
-        family: Of its step.
-        measured: As published.
-        predicted: By the engine, with the constants in use.
-        unseen: By constants fitted without any row of its architecture.
-        unseen_gpu: By constants fitted without any row of its GPU.
+        family: Family of its step.
+        measured: The published time.
+        predicted: The engine's prediction, with the constants in use.
+        unseen: Prediction by constants fitted without any row of its architecture.
+        unseen_gpu: Prediction by constants fitted without any row of its GPU.
         filled: Share of the step in which the GPU is filled.
         launch_limited: Whether the GPU waits for its host.
         middle, fastest, slowest: By the constants in use, on the host that is assumed where nothing
@@ -69,7 +69,7 @@ class Predicted:
 
 
 def weights_of(rows: Sequence[Row]) -> torch.Tensor:
-    """How much each row counts: timm's many rows of one GPU half."""
+    """Weights of the rows: timm's many rows of one GPU count half."""
     return torch.tensor(
         [0.5 if row.source.startswith("timm") else 1.0 for row in rows], dtype=torch.float64
     )
@@ -121,7 +121,7 @@ def timed(row: Row, *, knows_host: bool = True) -> StepTime:
     """The step of a row as the engine times it.
 
     Args:
-        row: With its work traced.
+        row: A row with its work traced.
         knows_host: Whether the launch time of the row's host is known.
     """
     operations = [one for one, times in operations_of(row) for _ in range(times)]

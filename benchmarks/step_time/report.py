@@ -43,12 +43,12 @@ MIN_ROWS = 20
 
 @dataclass(frozen=True)
 class Error:
-    """How far predictions are off, as shares of the measured value.
+    """Errors of predictions, as shares of the measured value.
 
     Attributes:
-        group: Which rows.
-        rows: How many.
-        median, percentile_90: Of the absolute error.
+        group: Name of the rows.
+        rows: Number of rows.
+        median, percentile_90: The absolute error.
     """
 
     group: str
@@ -59,11 +59,11 @@ class Error:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How far predicted ratios of speeds are off.
+    """Errors of predicted ratios of speeds.
 
     Attributes:
-        group: Which pairs.
-        pairs: How many.
+        group: Name of the pairs.
+        pairs: Number of pairs.
     """
 
     group: str
@@ -80,7 +80,7 @@ class Sweep:
         measured, predicted: Samples per second of the larger over the smaller.
         low, high: The interval of the predicted ratio.
         widest: Whether they are the smallest and the largest batch of the setup.
-        verdict: What the engine says of the predicted ratio.
+        verdict: The engine's verdict on the predicted ratio.
         wrong: Whether that is a sure gain, or none, and the measured ratio says otherwise.
     """
 
@@ -99,7 +99,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many measured times lie within the range of their predictions."""
+    """Number of measured times within the range of their predictions."""
 
     group: str
     rows: int
@@ -175,7 +175,7 @@ def _unseen(row: Predicted) -> float:
 
 
 def unseen_error(found: Iterable[Predicted]) -> Error:
-    """Of rows that were fitted, by constants that had not seen their architecture."""
+    """Error of the rows that were fitted, by constants that had not seen their architecture."""
     return _error("model not fitted", [row for row in found if row.fitted])
 
 
@@ -200,7 +200,7 @@ def _errors(
 
 
 def _by_limit(found: Sequence[Predicted]) -> Iterator[Error]:
-    """Of our own steps, which small batches make wait for their host."""
+    """Yield errors of our own steps, which small batches make wait for their host."""
     own = [row for row in found if row.source in OWN]
     for waits, name in ((False, "limited by the GPU"), (True, "limited by the host")):
         yield _error(f"  our H100, {name}", [row for row in own if row.launch_limited == waits])
@@ -303,7 +303,7 @@ def _covered(
     of: Callable[[Predicted], float],
     known: bool | None,
 ) -> Coverage:
-    """How many times lie in their range, on hosts whose launch time is known."""
+    """Count times within their range, on hosts whose launch time is known."""
     within = 0
     for row in rows:
         span = _range_of(row, known)
@@ -312,7 +312,7 @@ def _covered(
 
 
 def _covered_by_limit(own: Sequence[Predicted]) -> Iterator[Coverage]:
-    """Of our own steps, with a host whose launch time is known and with one that is assumed."""
+    """Yield the coverage of our own steps, with the host's launch time known and assumed."""
     for waits, name in ((False, "limited by the GPU"), (True, "limited by the host")):
         rows = [row for row in own if row.launch_limited == waits]
         yield _covered(f"our H100, {name}", rows, _unseen, True)
@@ -320,7 +320,7 @@ def _covered_by_limit(own: Sequence[Predicted]) -> Iterator[Coverage]:
 
 
 def _covered_on_any_host(group: str, rows: Sequence[Predicted]) -> Coverage:
-    """Where nothing is known of the host; with the constants in use."""
+    """Coverage where nothing is known of the host, with the constants in use."""
     spans = [_range_of(row, known=True) for row in rows]
     within = sum(
         span.low * row.fastest <= row.measured <= span.high * row.slowest
@@ -335,7 +335,7 @@ def _range_of(row: Predicted, known: bool | None) -> RelativeRange:
 
 
 def ranges_of(found: Sequence[Predicted]) -> Ranges:
-    """Where the middle :data:`COVERAGE` of residuals lay, by family, GPU and what limits a step.
+    """The middle :data:`COVERAGE` of residuals, by family, GPU and what limits a step.
 
     A GPU without rows is no better known than one with rows.
     """

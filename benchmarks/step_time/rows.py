@@ -45,7 +45,7 @@ class Row:
         size: Pixels of a side, or tokens.
         precision: ``fp32``, ``tf32``, ``fp16-mixed`` or ``bf16-mixed``; or ``fp16``, where the
             model itself is in fp16, and the optimizer has fp32 copies of its parameters.
-        kind: Of the kernels whose time it is; empty for a whole step.
+        kind: Kind of the kernels whose time it is; empty for a whole step.
     """
 
     source: str
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def model(self) -> str:
-        """What the model is called in its source."""
+        """The model's name in its source."""
         return str(json.loads(self.trace)["model"]) if self.source in OWN else self.trace
 
     @property
@@ -85,7 +85,7 @@ class Row:
 
     @property
     def setup(self) -> tuple[str, ...]:
-        """What the batches of one sweep have in common."""
+        """The properties that the batches of one sweep share."""
         return (self.source, self.gpu, self.precision, self.work_name)
 
 

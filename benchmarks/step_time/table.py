@@ -17,7 +17,7 @@ from engine.prediction.speed_model import Rates, SpeedModel
 from engine.prediction.step_time import PHASES
 
 Hosts = Mapping[str, Any]
-"""What the hosts of measurements take for a launch, in seconds, by source; any other takes what the
+"""Launch times of the hosts of measurements, in seconds, by source; any other takes what the
 engine assumes."""
 
 _PARTS = max(PHASES.values()) + 1
@@ -27,7 +27,7 @@ class Table:
     """The kernels of many rows in columns, each kind of kernel of a row once where none computes.
 
     Args:
-        rows: With their work traced.
+        rows: Rows with their work traced.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -108,7 +108,7 @@ def _two(one: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _copied_bytes(row: Row) -> float:
-    """What a step copies to the GPU: our own do; published ones have their data there."""
+    """Bytes a step copies to the GPU: our own do; published ones have their data there."""
     moved = [times * one.bytes_moved for one, times in operations_of(row) if one.phase == "inputs"]
     return sum(moved) / 2
 
@@ -118,9 +118,9 @@ class _Kernels:
     """A kernel of a row, or all that only move bytes of a kind.
 
     Attributes:
-        part: Of the step, as an index.
-        times: How often it runs.
-        launches: How many kernels it stands for.
+        part: Part of the step, as an index.
+        times: Number of times it runs.
+        launches: Number of kernels it stands for.
     """
 
     kernel: Kernel

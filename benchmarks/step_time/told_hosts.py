@@ -1,6 +1,6 @@
-"""What one measured step tells of its host: ``python -m benchmarks.step_time.told_hosts``.
+"""Hosts known from one measured step: ``python -m benchmarks.step_time.told_hosts``.
 
-The smallest batch of each of our own sweeps tells the launch time of its host, as a recorded
+The smallest batch of each of our own sweeps gives the launch time of its host, as a recorded
 training run does (:mod:`engine.prediction.measured_host`). The other batches are predicted with it,
 with the launch time fitted to all steps of that machine, and with the one that is assumed where
 nothing is known. Constants are those in use, which were fitted to these steps among others. Tracing
@@ -29,13 +29,13 @@ from engine.prediction.step_time import StepWork, step_work
 
 @dataclass(frozen=True)
 class Errors:
-    """How far predictions of the larger batches are off, with one launch time.
+    """Errors of predictions of the larger batches, with one launch time.
 
     Attributes:
-        launch_time: Where it comes from.
-        pairs: How many batches were compared with the smallest of their sweep.
+        launch_time: Its source.
+        pairs: Number of batches compared with the smallest of their sweep.
         step, step_90: The median error of their step times, and its 90th percentile.
-        speedup, speedup_90: Of the speedup over the smallest batch.
+        speedup, speedup_90: The same of the speedup over the smallest batch.
     """
 
     launch_time: str
@@ -47,7 +47,7 @@ class Errors:
 
 
 def sweeps(rows: Sequence[Row]) -> Iterator[tuple[Row, list[Row], float]]:
-    """The smallest batch of each sweep that tells its host, the others, and what it tells."""
+    """The smallest batch of each sweep that reveals its host, the others, and the launch time."""
     setups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         setups[row.source, row.trace].append(row)

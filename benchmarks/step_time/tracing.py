@@ -31,7 +31,7 @@ from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Operation
 
 MAX_SECONDS = 300
-"""For one job; the largest models take some 40 s on one core."""
+"""Timeout of one job; the largest models take some 40 s on one core."""
 
 _AMPERE = 8.6
 _AUTOCAST = {"fp16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
@@ -39,10 +39,10 @@ _AUTOCAST = {"fp16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
 @dataclass
 class _Steps:
-    """What a recorder looks at.
+    """The attributes that a recorder looks at.
 
     Attributes:
-        trained: What the optimizer updates: the parameters, or fp32 copies of those in half
+        trained: Parameters that the optimizer updates, or fp32 copies of those in half
             precision.
     """
 
@@ -101,7 +101,7 @@ def _step(steps: _Steps, built: Built, batch: dict[str, torch.Tensor], job: dict
 def _copied(
     parameters: list[torch.nn.Parameter], trained: list[torch.nn.Parameter]
 ) -> Iterator[None]:
-    """Where fp32 copies are trained, they take the gradients and give their values back."""
+    """Let fp32 copies, where they are trained, take the gradients and give their values back."""
     if trained[0] is parameters[0]:
         yield
         return
@@ -138,10 +138,10 @@ def _optimizer(name: str, parameters: list[torch.nn.Parameter]) -> torch.optim.O
 
 
 def work_of(job: dict[str, Any]) -> list[list[Any]]:
-    """What a step does at every batch size, equal operations once.
+    """The operations of a step at every batch size, equal ones once.
 
     Returns:
-        Name, number format, phase, layout and how often, then the numbers at :data:`LOW` and
+        Name, number format, phase, layout and count, then the numbers at :data:`LOW` and
         :data:`HIGH` (:attr:`~engine.tracing.trace.Operation.numbers`).
     """
     low, high = (operations(job, size) for size in (LOW, HIGH))

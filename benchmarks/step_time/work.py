@@ -108,7 +108,7 @@ def _products(name: str) -> str:
 
 
 def file_of(name: str) -> Path:
-    """Where the operations of :attr:`~benchmarks.step_time.rows.Row.work_name` are kept."""
+    """The file of the operations of :attr:`~benchmarks.step_time.rows.Row.work_name`."""
     return FOLDER / "work" / f"{name}.json.gz"
 
 

@@ -55,7 +55,7 @@ def nvmlDeviceGetEnforcedPowerLimit(_device: str) -> int:
 
 
 def nvmlDeviceGetClockInfo(_device: str, _clock: int) -> int:
-    """MHz; not every GPU tells."""
+    """MHz; not every GPU reports it."""
     raise NVMLError("not supported")
 
 

@@ -45,13 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def classes_for(environment: os._Environ[str] | dict[str, str]) -> list[str]:
-    """Who can use the site with the credentials in the environment."""
+    """The kinds of users that can use the site with the credentials in the environment."""
     needs = {"Reader": ("LOAD_MEMBER", "LOAD_PASSWORD"), "Script": ("LOAD_TOKEN",)}
     return [name for name, words in needs.items() if all(map(environment.get, words))]
 
 
 def table(found: Sequence[Latency], title: str) -> Table:
-    """What a locust run measured."""
+    """The measurements of a locust run, as a table."""
     shown = Table(
         "request", "requests", "a second", "errors", "p50", "p95", "p99",
         title=f"{title} (measured)",

@@ -1,7 +1,7 @@
 """The same runs and requests on MemoryMark and on MLflow: ``python -m drills.load.beside_mlflow``.
 
-It fills a lab with analyses, copies their columns to MLflow's database, and lets the same users ask
-both for the same: a list of runs, a search, one run, six runs side by side. One after the other,
+It fills a lab with analyses, copies their columns to MLflow's database, and lets the same users get
+from both the same: a list of runs, a search, one run, six runs side by side. One after the other,
 each on SQLite and served by gunicorn with as many processes and threads.
 
 MLflow is in an environment of its own::
@@ -38,15 +38,15 @@ _MEMBER, _PASSWORD = "member-0", "a compiler of 1952"  # of this drill alone
 
 @dataclass
 class Side:
-    """A server, and who asks it.
+    """A server and its users.
 
     Attributes:
-        name: What the table calls it.
+        name: Its name in the table.
         server: Its first process.
-        url: Where it listens.
+        url: Its address.
         file: Describes the users to locust.
-        users: Which of them ask.
-        runs: What locust says, round by round.
+        users: The class of its users.
+        runs: Locust's results, round by round.
         cpu_seconds: Processor time that the server has used for them.
     """
 
@@ -59,7 +59,7 @@ class Side:
     cpu_seconds: float = 0.0
 
     def load(self, locust: Path, users: int, seconds: int) -> None:
-        """Let the users ask for a while."""
+        """Let the users send requests for a while."""
         begun = cpu_seconds(self.server.pid)
         self.runs.append(
             swarm(locust, self.file, [self.users], self.url, users=users, seconds=seconds)
@@ -67,7 +67,7 @@ class Side:
         self.cpu_seconds += cpu_seconds(self.server.pid) - begun
 
     def figures(self) -> dict[str, Any]:
-        """What was measured; the processor time is that of arriving users too."""
+        """The measurements; the processor time includes that of arriving users."""
         found = latencies(*self.runs)
         each = round(1e3 * self.cpu_seconds / found[-1].requests, 1)
         return {"name": self.name, "cpu_ms_per_request": each, "latencies": found}

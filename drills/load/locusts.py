@@ -19,14 +19,14 @@ _USERS_A_SECOND = 4
 
 @dataclass(frozen=True)
 class Latency:
-    """How one kind of request was answered.
+    """The latency of one kind of request.
 
     Attributes:
-        name: What was asked for; ``all`` for all kinds together.
-        requests: How many were sent.
+        name: Kind of request; ``all`` for all kinds together.
+        requests: Number sent.
         per_second: Requests a second.
         errors: Requests that failed.
-        p50_ms, p95_ms, p99_ms: Within how many milliseconds that share of requests was answered.
+        p50_ms, p95_ms, p99_ms: Percentiles of the response time, in milliseconds.
     """
 
     name: str
@@ -46,10 +46,10 @@ def swarm(
     Args:
         locust: The command.
         file: Describes the users.
-        classes: Of these, those to use.
-        url: Of the site.
-        users: How many at the same time. The time while they arrive does not count.
-        seconds: For how long.
+        classes: The user classes to use.
+        url: Address of the site.
+        users: Number at the same time. The time while they arrive does not count.
+        seconds: Duration.
 
     Raises:
         RuntimeError: If locust did not run; the message is what it printed.
@@ -67,7 +67,7 @@ def swarm(
 
 
 def latencies(*runs: Sequence[Mapping[str, Any]]) -> list[Latency]:
-    """What each kind of request took in some runs of locust, and all kinds together.
+    """The latency of each kind of request in some runs of locust, and of all kinds together.
 
     Names in brackets do not count: signing in, and parts of other requests.
     """
@@ -100,7 +100,7 @@ def percentile(counts: Mapping[int, int], share: float) -> int:
     Args:
         counts: Requests by response time in milliseconds, as locust rounds it: to 10 ms above
             100 ms, to 100 ms above 1 s.
-        share: From 0 to 1.
+        share: A share from 0 to 1.
     """
     needed, so_far = share * sum(counts.values()), 0
     for ms, count in sorted(counts.items()):

@@ -29,7 +29,7 @@ def _some(user: Any, count: int) -> list[str]:
 
 
 def overview(user: Any) -> None:
-    """What a member opens first."""
+    """Open the overview, a member's first page."""
     user.client.get("/", name="page: overview")
 
 
@@ -49,7 +49,7 @@ def fragment_search(user: Any) -> None:
 
 
 def fragment_now(user: Any) -> None:
-    """What keeps the overview up to date."""
+    """Load the fragment that keeps the overview up to date."""
     user.client.get("/?new=1&seen=0", headers=_HTMX, name="fragment: running now")
 
 
@@ -65,7 +65,7 @@ def comparison(user: Any) -> None:
 
 
 def savings(user: Any) -> None:
-    """What has been saved."""
+    """Open the savings page."""
     user.client.get("/savings/", name="page: savings")
 
 

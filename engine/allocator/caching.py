@@ -45,9 +45,9 @@ class AllocatorOutOfMemory(Exception):
     """A request did not fit, even after every unused segment was given back.
 
     Attributes:
-        requested_bytes: The size that was asked for, before rounding.
-        allocated_bytes: What blocks in use held at that moment.
-        reserved_bytes: What the allocator held at that moment, after giving back.
+        requested_bytes: The requested size, before rounding.
+        allocated_bytes: Sum of the blocks in use at that moment.
+        reserved_bytes: Sum of the segments held at that moment, after giving back.
     """
 
     def __init__(self, requested_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None:
@@ -84,14 +84,14 @@ class CachingAllocator:
     Args:
         capacity_bytes: The most it may reserve (what the GPU has left beside the CUDA context and
             libraries); ``None`` for no limit.
-        options: How it is set up.
+        options: Its options.
 
     Attributes:
         allocated_bytes: Sum of the blocks in use (rounded sizes, as ``torch.cuda`` counts).
         reserved_bytes: Sum of the segments held, or of the pages mapped.
         peak_allocated_bytes: The highest ``allocated_bytes`` so far.
         peak_reserved_bytes: The highest ``reserved_bytes`` so far.
-        retries: How often unused segments were given back to serve a request
+        retries: Number of times unused segments were given back to serve a request
             (``num_alloc_retries``); anything above zero slows a real step down a lot.
     """
 
@@ -182,7 +182,7 @@ class CachingAllocator:
         self._pools[handle >> _POOL_ADDRESS_BITS].give(handle, held)
 
     def layout(self) -> object:
-        """Where all blocks lie: from equal layouts on, equal requests are served alike."""
+        """Positions of all blocks: from equal layouts on, equal requests are served alike."""
         return dict(self._blocks), {key: pool.free_blocks() for key, pool in self._pools.items()}
 
     def _pool(self, stream: int, rounded: int) -> Pool:
@@ -214,7 +214,7 @@ class CachingAllocator:
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """What a trace of allocations and frees needs.
+    """Memory that a trace of allocations and frees needs.
 
     Where it does not fit, the peaks are those reached before the failing event: a lower bound of
     what the trace needs. Replay it without a capacity to know the whole.
@@ -223,11 +223,11 @@ class ReplayResult:
         fits: Whether every event was served.
         peak_allocated_bytes: Most bytes in blocks in use at once.
         peak_reserved_bytes: Most bytes in segments at once.
-        retries: How often unused segments had to be given back.
+        retries: Number of times unused segments had to be given back.
         peak_event_index: Index of the event that first reached the peak allocated, so that
             ``events[: peak_event_index + 1]`` leads to the peak; -1 where nothing was allocated.
         failed_event_index: Index of the event that could not be served, if any.
-        failed_request_bytes: The size that event asked for, if any.
+        failed_request_bytes: The size that event requested, if any.
     """
 
     fits: bool
@@ -255,7 +255,7 @@ def replay(
             tensor is freed at most once after it was allocated; an id may be used again then.
         sizes: Bytes of each tensor, by id.
         capacity_bytes: The most that may be reserved; ``None`` gives the peaks with no limit.
-        options: How the allocator is set up.
+        options: The options of the allocator.
         streams: The stream each tensor is made in, by id; empty where all are made in one.
         again: Events that come after those, again and again.
         times: The most that they do; fewer where they leave every block where it lay before, since
@@ -303,7 +303,7 @@ def _until_settled(
     again: Sequence[tuple[int, int]],
     times: int,
 ) -> Iterator[tuple[int, int]]:
-    """The events, then the others so many times, or until they change nothing any more."""
+    """The events, then the others ``times`` times, or until they change nothing any more."""
     yield from events
     for time in range(times if again else 0):
         before = allocator.layout() if time + 1 < times else None

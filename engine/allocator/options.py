@@ -40,14 +40,14 @@ only in a process that was given a share of the GPU (``set_per_process_memory_fr
 
 @dataclass(frozen=True)
 class AllocatorOptions:
-    """How the caching allocator is set up; by default as PyTorch's own default.
+    """Options of the caching allocator; by default PyTorch's own defaults.
 
     Attributes:
         expandable_segments: Whether one segment grows by pages, in place of many of fixed size.
         max_split_bytes: Blocks from this size on are never split; ``None`` splits all.
-        roundup_power2_divisions: Into how many parts the span from one power of two to the next is
-            divided, for requests to be rounded up to; one for each power of two from 1 MiB up,
-            zero for none. Empty: none at all.
+        roundup_power2_divisions: Number of parts into which the span from one power of two to the
+            next is divided, for requests to be rounded up to; one for each power of two from
+            1 MiB up, zero for none. Empty: none at all.
     """
 
     expandable_segments: bool = False

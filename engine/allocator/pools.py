@@ -25,7 +25,7 @@ SHARED_SEGMENT_BYTES = 20 * MIB
 LARGE_ROUNDING_BYTES = 2 * MIB
 """Segments of their own are rounded up to a multiple of this (``kRoundLarge``)."""
 UNSPLIT_EXCESS_BYTES = 20 * MIB
-"""A block too large to be split serves requests up to so much below its own size
+"""A block too large to be split serves requests less than this much below its own size
 (``max_non_split_rounding_size``)."""
 
 # A free block is kept as one integer, size above address, so that the order of plain integers is
@@ -38,7 +38,7 @@ Block = tuple[int, int]
 
 
 def segment_bytes(rounded: int) -> int:
-    """Bytes asked of CUDA where no free block can serve a request of ``rounded`` bytes."""
+    """Bytes requested from CUDA where no free block can serve a request of ``rounded`` bytes."""
     if rounded <= SMALL_REQUEST_BYTES:
         return SMALL_SEGMENT_BYTES
     if rounded < SHARED_REQUEST_BYTES:
@@ -55,7 +55,7 @@ class Pool:
 
     Args:
         first_address: Where the pool's addresses begin.
-        smallest_remainder: A block is split only if at least so many bytes are left over.
+        smallest_remainder: A block is split only if at least this many bytes are left over.
 
     Attributes:
         held_bytes: Sum of the segments.
@@ -102,7 +102,7 @@ class Pool:
         self._add_free(start, size)
 
     def grow(self, rounded: int, room: int | None) -> Block | None:
-        """A block from memory that CUDA is asked for.
+        """A block from memory that is requested from CUDA.
 
         Args:
             rounded: Its size.
@@ -173,7 +173,7 @@ class UnsplitPool(Pool):
 
     Args:
         first_address: Where the pool's addresses begin.
-        smallest_remainder: A block is split only if at least so many bytes are left over.
+        smallest_remainder: A block is split only if at least this many bytes are left over.
         max_split_bytes: Blocks from this size on are not split, and serve no smaller request.
     """
 
@@ -305,7 +305,7 @@ class ExpandablePool(Pool):
         self._join_holes()
 
     def _reach(self, key: int) -> int:
-        """How large a free block can get by mapping what follows it."""
+        """Size that a free block can reach by mapping what follows it."""
         size = key >> ADDRESS_BITS
         return size + self._unmapped_at((key & ADDRESS_MASK) + size)
 

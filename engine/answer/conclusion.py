@@ -37,28 +37,28 @@ _WITHIN = f"it runs within {100 * (1 - ENOUGH_SPEED):.0f}% of"
 
 @dataclass(frozen=True)
 class Findings:
-    """What an analysis found, before it becomes an answer.
+    """Findings of an analysis, before they become an answer.
 
     Attributes:
         outcome: The search, with every trial made.
         current: The trial of the current batch size, without the moves; ``None`` if there is no
             current batch yet.
         recommended: The trial of the recommended batch size.
-        fastest_batch_size: The one with the best speed among those that surely fit.
+        fastest_batch_size: The batch with the best speed among those that surely fit.
         curve: Points for the chart of memory vs. batch size.
-        price_per_hour_usd: Of one hour of the GPU.
-        source: Of the limit and of the speeds.
+        price_per_hour_usd: Price of one hour of the GPU.
+        source: Source of the limit and of the speeds.
         span: The ends of the speedup's interval, as shares of it, where nothing was compared in
             turn.
         comparison: Current and recommended batch, measured in turn; ``None`` if they were not.
-        measured_on: What the trials ran on; ``None`` where nothing was measured.
-        bound: What decided the recommended batch.
+        measured_on: Device and software of the trials; ``None`` where nothing was measured.
+        bound: The constraint that decided the recommended batch.
         safe_batch_size: The largest that fits even at the high end of its prediction; ``None``
             where the limit was measured.
         timeline: Memory along a step of the recommended batch; empty where it is not known.
         largest_tensors: The largest tensors at its peak; empty as above.
-        moves: What else changes about the workload, in the engineer's words.
-        lengths: Of the recommended batch; ``None`` where all samples are of one length.
+        moves: Other changes to the workload, in engineers' terms.
+        lengths: Sample lengths of the recommended batch; ``None`` where all are equal.
         host_decides: Whether the speedup depends on the host, of which nothing is known.
         foregone: A larger batch that was not worth a change, where the current one is kept for
             that.
@@ -99,7 +99,7 @@ class Findings:
 
     @property
     def speedup(self) -> Speedup | None:
-        """Of the recommended over the current batch: from the comparison in turn, if there is one.
+        """Speedup of the recommended over the current batch: from the comparison in turn, if any.
 
         ``None`` if there is no current batch, it does not fit, or a speed is not known.
         """
@@ -134,9 +134,9 @@ def answer(
 
     Args:
         request: The current batch, the global batch and the assumptions.
-        found: What was found.
+        found: The findings.
         model_name: The display name.
-        commands: Those that repeat the trials on both sides of the limit.
+        commands: Commands that repeat the trials on both sides of the limit.
         runs: Commands that measure the current and the recommended batch.
         workload: ``None`` for a custom step.
     """
@@ -216,7 +216,7 @@ def verdict(found: Findings) -> str:
 
 
 def decision(found: Findings) -> str:
-    """What to do, in one sentence of at most fifteen words."""
+    """The advice, in one sentence of at most fifteen words."""
     batch, safe, moves = found.recommended.batch_size, found.safe_batch_size, found.moves
     current = None if found.current is None else found.current.batch_size
     gained = found.speedup
@@ -304,7 +304,7 @@ def times(ratio: float) -> str:
 
 
 def _two_runs(found: Findings, runs: Sequence[str]) -> str:
-    """The two runs that would tell whether there is a gain; empty where that is known."""
+    """The two runs that would show whether there is a gain; empty where that is known."""
     unsure = (
         found.source is not Source.MEASURED
         and found.foregone is not None

@@ -16,7 +16,7 @@ from ..result import Comparison, Energy, Savings, Source
 from .energy import Power
 
 FILLED_NOISE = 0.03
-"""How far the ratio of two predicted speeds may be off where both batches fill the GPU."""
+"""Relative error of the ratio of two predicted speeds where both batches fill the GPU."""
 UNFILLED_NOISE = 0.07
 """The same where one of them leaves it waiting for launches, or half empty, for a ratio of 1."""
 UNFILLED_GROWTH = 0.2
@@ -35,7 +35,7 @@ MIN_GAIN = 1.05
 
 
 class Verdict(StrEnum):
-    """What the interval of a speedup says."""
+    """Conclusion from the interval of a speedup."""
 
     GAIN = "gain"
     PROBABLE = "probable gain"
@@ -47,7 +47,7 @@ class Speedup:
     """Speed at the recommended batch over speed at the current one, with its interval.
 
     Attributes:
-        ratio: Of samples per second; never of the batch sizes.
+        ratio: Ratio of samples per second; never of the batch sizes.
         low, high: The interval that is assumed to hold the true ratio.
     """
 
@@ -95,7 +95,7 @@ def speedup(
 
 
 def unfilled_noise(ratio: float) -> float:
-    """How far a ratio of two predicted speeds may be off where the GPU is not filled by both."""
+    """Relative error of a ratio of two predicted speeds where not both batches fill the GPU."""
     return (1 + UNFILLED_NOISE) * float(max(ratio, 1 / ratio) ** UNFILLED_GROWTH) - 1
 
 
@@ -151,11 +151,11 @@ def coverage(rounds: int) -> float:
 
 
 def usd_per_million_samples(price_per_hour_usd: float, samples_per_second: float) -> float:
-    """What a million samples cost at a speed.
+    """Cost of a million samples at a speed.
 
     Args:
-        price_per_hour_usd: Of all GPUs that share the work, together.
-        samples_per_second: On all of them.
+        price_per_hour_usd: Price of all GPUs that share the work, together.
+        samples_per_second: Speed on all of them.
 
     Raises:
         ValueError: If the speed is not a positive number.
@@ -174,7 +174,7 @@ def savings(
     *,
     taken: bool,
 ) -> Savings:
-    """What a year at the recommended batch saves, compared with the current one.
+    """Savings of a year at the recommended batch, compared with the current one.
 
     A run takes ``hours_per_run`` GPU-hours today and ``hours_per_run / s`` at speedup ``s``::
 
@@ -186,10 +186,10 @@ def savings(
 
     Args:
         assumptions: Hours and runs.
-        price_per_hour_usd: Of one GPU.
+        price_per_hour_usd: Price of one GPU.
         gained: The recommended batch's speedup.
-        source: Of the speedup.
-        power: Of one GPU at both batches, if known.
+        source: Source of the speedup.
+        power: Power of one GPU at both batches, if known.
         taken: Whether the decision is to change, for this speedup
             (:func:`~engine.answer.worth.is_worth_it`).
     """

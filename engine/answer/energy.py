@@ -82,7 +82,7 @@ def power_of(
     Args:
         limit: The power limit of the GPU, in watts.
         current: The trial of the current batch.
-        recommended: That of the recommended one.
+        recommended: The trial of the recommended batch.
         known: Other trials of the workload on that GPU; the fastest that fits is full load.
     """
     now, then = current.samples_per_second, recommended.samples_per_second

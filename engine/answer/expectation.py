@@ -1,4 +1,4 @@
-"""Where the limit is expected: a prediction, corrected by what trials measured.
+"""The expected limit: a prediction, corrected by what trials measured.
 
 It is pure: it sees batch sizes only through predicted and measured trials.
 """
@@ -28,10 +28,10 @@ def expected_limit(
         predict: Predicts the memory of a batch size.
         predicted: The largest batch that fits according to it.
         batch_multiple: Only multiples of it are expected.
-        limit_bytes: What the caching allocator can have; without one, what live tensors can.
+        limit_bytes: Limit of the caching allocator; without one, of live tensors.
 
     Returns:
-        What :func:`~engine.answer.search.find_largest` takes as ``expect``.
+        The ``expect`` argument of :func:`~engine.answer.search.find_largest`.
     """
     predict = cache(predict)  # each trial asks about the same sizes again
 
@@ -52,11 +52,11 @@ def expected_limit(
 
 
 def _predicted_limit(points: Sequence[tuple[int, int]], limit_bytes: int) -> int:
-    """What is predicted of a batch that measures as much as the limit.
+    """Predicted bytes of a batch that measures as much as the limit.
 
     Two trials give a line, exact where the prediction's error is a ratio, an offset, or both. One
     trial leaves open which it is, so the lower of the two limits is taken: a batch that fits then
-    tells its memory, one that does not fit tells nothing.
+    gives its memory, one that does not fit gives nothing.
 
     Args:
         points: Predicted and measured bytes of the trials that fit, by batch size.

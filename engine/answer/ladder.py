@@ -20,7 +20,7 @@ ALIKE = 0.95
 """Rungs within 5% of the best are ordered by what they change about learning, then by effort."""
 
 MAX_WORDS = 15
-"""Of a decision."""
+"""Word limit of a decision."""
 
 CHECKPOINTING = "gradient checkpointing"
 NO_CHECKPOINTING = "no gradient checkpointing"
@@ -34,7 +34,7 @@ _SWITCHES = {
 
 
 class Learning(StrEnum):
-    """What a move changes about learning, the least first."""
+    """Effect of a move on learning, the least first."""
 
     NONE = "none"
     GLOBAL_BATCH = "global batch"
@@ -44,7 +44,7 @@ class Learning(StrEnum):
 
 
 class Effort(StrEnum):
-    """What a move takes, the least first."""
+    """Effort of a move, the least first."""
 
     ONE_LINE = "one line"
     FEW_LINES = "a few lines"
@@ -56,10 +56,10 @@ class Move:
     """One change that may help.
 
     Attributes:
-        name: What it changes to, in the engineer's words: ``bf16``, ``gradient checkpointing``.
+        name: The new setting, in engineers' terms: ``bf16``, ``gradient checkpointing``.
         fields: The fields of the request that change, with their new values.
-        learning: What it changes about learning.
-        effort: What it takes.
+        learning: Its effect on learning.
+        effort: Its effort.
     """
 
     name: str
@@ -73,24 +73,26 @@ class Rung:
     """One combination of moves, at the batch that is recommended with them. All is predicted.
 
     Attributes:
-        moves: What changes, in the engineer's words, the batch last; empty where nothing does.
+        moves: The changes, in engineers' terms, the batch last; empty where nothing changes.
         fields: The fields of the request that change, with their new values; the current batch is
             not among them.
         learning: The most that one of the moves changes about learning.
         effort: The most that one of the moves takes.
-        decision: What to do, in one sentence; empty where it does not fit.
+        decision: The advice, in one sentence; empty where it does not fit.
         fits: Whether a batch fits.
-        why_not: Why it cannot be done, or does not fit; empty where it fits.
-        batch_size: The recommended one, per GPU; ``None`` where it does not fit.
+        why_not: Reason why it cannot be done, or does not fit; empty where it fits.
+        batch_size: The recommended batch, per GPU; ``None`` where it does not fit.
         gpu: The catalogue name of another GPU; empty for the request's own.
         global_batch_before, global_batch_size: Samples of one optimizer step, over its
             micro-batches and GPUs: today, and with these moves. ``None`` where it does not fit, or
             an older version stored it.
-        training: What the moves do to training, in words; see :func:`about_training`.
+        training: Effect of the moves on training, as text; see :func:`about_training`.
         samples_per_second: At that batch, on all GPUs that share the work.
-        speedup: Over the unchanged workload at the current batch, which may not fit: then ``None``.
+        speedup: Speedup over the unchanged workload at the current batch; ``None`` if that does
+            not fit.
         speedup_low, speedup_high: Its interval.
-        usd_per_run: Then; the assumed hours of a run are those of today. ``None`` as above.
+        usd_per_run: Cost of a run with these moves; the assumed hours of a run are those of today.
+            ``None`` as above.
         result: The whole answer with these moves. Its current batch, speedup and savings are over
             the unchanged workload at the current batch; curve, limits and tensors are those with
             the moves. ``None`` on another GPU, and where it does not fit.
@@ -145,7 +147,7 @@ _CHANGES = {
 
 
 def about_training(rung: Rung) -> str:
-    """Whether the moves of a rung raise the batch or keep the training as it is, in words.
+    """Whether the moves of a rung raise the batch or keep the training as it is, as text.
 
     Empty without moves, and where that is not known. As it is means: an optimizer step sees as many
     samples, and computes the same up to rounding.
@@ -236,7 +238,7 @@ def _rank(learning: Learning) -> int:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Such as ``bf16, LoRA and batch 128``."""
+    """Items joined to a list, such as ``bf16, LoRA and batch 128``."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
@@ -245,7 +247,7 @@ def switch_to(moves: Sequence[str], outcome: str) -> str:
 
     Args:
         moves: At least one; the batch is one of them if it changes.
-        outcome: What they bring, in few words.
+        outcome: Their benefit, in few words.
     """
     whole = f"Switch to {listed(moves)}"
     if moves[0] in _SWITCHES and len(moves) < 3:

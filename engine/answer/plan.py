@@ -17,11 +17,11 @@ class GpuOption:
     Attributes:
         gpu: Its name in the catalogue.
         gpu_name: Its display name.
-        price_per_hour_usd: Of one GPU; ``None`` where none is known, and then no cost is either.
+        price_per_hour_usd: Price of one GPU; ``None`` where it is unknown, and then so is the cost.
         fits: Whether the smallest batch fits.
-        why_not: Why it does not, or why the GPU cannot run the workload at all; else empty.
+        why_not: Reason why it does not, or why the GPU cannot run the workload at all; else empty.
         largest_batch_size: The largest batch that fits, per GPU.
-        recommended_batch_size: The one to train with there.
+        recommended_batch_size: The batch to train with there.
         gradient_accumulation: Micro-batches of that size to one optimizer step.
         samples_per_second: At the recommended batch, on all GPUs that share the work.
         samples_per_second_low, samples_per_second_high: Its interval.
@@ -53,13 +53,13 @@ class GpuOption:
 
 @dataclass(frozen=True)
 class Room:
-    """What the memory that the current batch leaves free could be spent on, or saved with.
+    """Ways to use the memory that the current batch leaves free, or to save with it.
 
     All of it surely fits: at the high end of its prediction.
 
     Attributes:
         batch_size: The current batch, at which all of this holds.
-        free_bytes: Of the GPU, at that batch.
+        free_bytes: Free memory of the GPU, at that batch.
         sequence_length: The longest that fits; ``None`` if none longer than today's does, or there
             is no sequence.
         model: The largest preset of the same family that fits; ``None`` if no larger one does.
@@ -67,9 +67,9 @@ class Room:
         gpu: The cheapest GPU with at least 95% of this one's speed, each at its own recommended
             batch; ``None`` if none is cheaper.
         gpu_name: Its display name.
-        gpu_price_per_hour_usd: Of one such GPU.
-        runs: How many such runs share this GPU's memory. Not its speed: together they are hardly
-            faster than one after the other.
+        gpu_price_per_hour_usd: Price of one such GPU.
+        runs: Number of such runs that fit in this GPU's memory. It does not share its speed:
+            together they are hardly faster than one after the other.
     """
 
     batch_size: int
@@ -88,8 +88,8 @@ class Plan:
     """A workload on every GPU, and the ladder on the current one.
 
     Attributes:
-        model_name: What is trained.
-        workload: How; ``None`` for a script, whose code says so.
+        model_name: Display name of the model or script.
+        workload: The settings of its training; ``None`` for a script, whose code has them.
         current_gpu: The GPU used today, by its catalogue name; ``None`` if none is set.
         current_batch_size: The batch size used today. If there is none yet: the recommended one on
             the current GPU, from which the ladder's moves are compared; ``None`` without a GPU.
@@ -97,12 +97,11 @@ class Plan:
         options: Every GPU of the catalogue, in its order.
         cheapest: The GPU that fits at the lowest price per hour; ``None`` if none fits that has a
             price. The next three leave GPUs aside whose speed is a guess.
-        best_value: The one with the lowest cost per million samples.
-        fastest: The one with the most samples per second.
+        best_value: The GPU with the lowest cost per million samples.
+        fastest: The GPU with the most samples per second.
         ladder: The best combinations of moves on the current GPU, in order; empty if none is set.
-        room: What the memory left free on the current GPU could be used for; ``None`` if there is
-            none.
-        global_batch: How the global batch is kept on the current GPU; ``None`` if there is none.
+        room: Uses of the memory left free on the current GPU; ``None`` if there are none.
+        global_batch: Split that keeps the global batch on the current GPU; ``None`` without one.
         software: As in :class:`~engine.result.AnalysisResult`.
     """
 

@@ -1,4 +1,4 @@
-"""Which batch to recommend: fast enough, safe in memory, within the global batch."""
+"""The recommended batch: fast enough, safe in memory, within the global batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_POWER = 64
 
 
 class Bound(StrEnum):
-    """What keeps the recommended batch from the speed of larger ones."""
+    """Constraint that keeps the recommended batch from the speed of larger ones."""
 
     SPEED = "speed"
     """Nothing: larger ones are hardly faster."""
@@ -78,7 +78,7 @@ def recommend_batch(
         safe: The largest that fits even at the high end of a prediction; if neither a size nor the
             current batch is that small, the smallest size is chosen.
         gain_at: The speedup of a size over the current batch, with its interval.
-        source: Of the speeds.
+        source: Source of the speeds.
         has_global_batch: Whether the sizes were chosen to keep a global batch.
     """
     safe_sizes = sizes[: bisect_right(sizes, safe)]
@@ -171,7 +171,7 @@ def recommend_measured(request: Request, outcome: SearchOutcome) -> Recommendati
         return size / (alpha + beta * size)
 
     def gain_at(size: int) -> Speedup:
-        """As the line has it. Whether it is sure, runs in turn tell later."""
+        """Speedup by the fitted line. Whether it is sure, runs in turn show later."""
         ratio = speed(size) / speed(request.known_batch_size)
         return Speedup(ratio, ratio, ratio)
 
@@ -218,7 +218,7 @@ def fit_step_time(points: Iterable[tuple[int, float]]) -> tuple[float, float]:
 
 
 def kept_global_batch(request: Request, batch_size: int) -> GlobalBatch | None:
-    """How the request's global batch is kept at a batch size; ``None`` if it has none."""
+    """The split that keeps the request's global batch at a batch size; ``None`` if it has none."""
     wanted = request.global_batch_size
     if wanted is None:
         return None
@@ -236,7 +236,7 @@ def kept_global_batch(request: Request, batch_size: int) -> GlobalBatch | None:
 
 
 def global_batch_caveat(request: Request, batch_size: int) -> str:
-    """What a batch size does to the global batch, if it does not stay what it was; else empty."""
+    """Effect of a batch size on the global batch, if it does not stay what it was; else empty."""
     kept = kept_global_batch(request, batch_size)
     if kept is not None:
         if kept.kept_size == kept.size:

@@ -18,7 +18,7 @@ _FOLLOWED = 5
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """Where the limit is, and the trials that show it.
+    """The limit, and the trials that show it.
 
     Attributes:
         largest_batch_size: The largest that fits; 0 if not even the first multiple does.
@@ -103,7 +103,7 @@ def find_largest(
         guess: The expected limit, if there is one; rounded down to a multiple.
         expect: The expected limit in the light of all trials so far, instead of a guess and
             secants; rounded down to a multiple.
-        limit_bytes: What the caching allocator can have, which ``peak_reserved_bytes`` (or
+        limit_bytes: Limit of the caching allocator, which ``peak_reserved_bytes`` (or
             ``peak_allocated_bytes`` where there is no such allocator) must not exceed. Without it
             no secant step is made. (``device_used_bytes`` includes the context, so it is not
             comparable.)

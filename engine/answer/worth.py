@@ -1,4 +1,4 @@
-"""When a change is worth it: the one rule behind every decision.
+"""The one rule behind every decision: whether a change is worth it.
 
 A new batch or setting costs its reader a try, perhaps a new search for the learning rate. So it is
 recommended only where the speedup is large enough for that, and sure enough. Otherwise the decision
@@ -32,8 +32,8 @@ def is_worth_it(gained: Speedup, source: Source) -> bool:
     """Whether a change with this speedup is recommended.
 
     Args:
-        gained: Over what there is today.
-        source: Of the speedup; what is computed counts as predicted.
+        gained: Speedup over today's settings.
+        source: Source of the speedup; computed values count as predicted.
     """
     if source is Source.MEASURED:
         return gained.ratio >= WORTH_MEASURED and gained.is_gain
@@ -41,7 +41,7 @@ def is_worth_it(gained: Speedup, source: Source) -> bool:
 
 
 def may_be_worth_it(gained: Speedup, source: Source) -> bool:
-    """Whether it would be recommended if only it were sure, so that a measurement may tell."""
+    """Whether it would be recommended if only it were sure, so that a measurement may decide."""
     return gained.ratio >= least_speedup(source) and not is_worth_it(gained, source)
 
 

@@ -76,7 +76,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _of_script(options: argparse.Namespace) -> tuple[Asked, Limits]:
-    """What the command line asks about a script or a factory."""
+    """Request about a script or a factory, from the command line."""
     if options.model is None and options.factory is None:
         options.usage_error("pass --config FILE, a SCRIPT.py or --factory")
     script = script_of(options)
@@ -87,7 +87,7 @@ def _of_script(options: argparse.Namespace) -> tuple[Asked, Limits]:
 
 
 def _of_file(options: argparse.Namespace) -> tuple[Asked, Limits]:
-    """What a file asks, with the GPU of the command line if that names one."""
+    """Request from a file, with the GPU of the command line if that sets one."""
     others = ("model", "factory", "batch_flag", "batch_env", "share", BATCH_SIZE.field)
     if any(getattr(options, name) for name in others):
         options.usage_error("write into the file what is not about --gpu, --optimistic or --json")
@@ -114,7 +114,7 @@ def _described_script(keys: Mapping[str, object]) -> Script:
 
 
 def _told(request: Asked, emit: Emit) -> Asked:
-    """The request with the batch size that a script's loaders tell."""
+    """The request with the batch size that a script's loaders have."""
     if not isinstance(request, ScriptRequest):
         return request
     from ..script_analysis import told_by_loaders  # loads torch

@@ -20,7 +20,7 @@ class Flag:
 
     Attributes:
         bare: Its value where it stands alone; ``None`` if it needs one.
-        described_group: That of a field which is not one of a request.
+        described_group: Group of a field which is not one of a request.
     """
 
     flag: str

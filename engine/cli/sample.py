@@ -62,7 +62,7 @@ def size_by_sample(
     """The input size that ``--sample`` leads to; explained on stderr.
 
     Args:
-        options: Those of a command with the flags of :func:`add_sample_flags`.
+        options: Options of a command with the flags of :func:`add_sample_flags`.
         model: The model that takes the input.
         given: The other fields of the request.
 

@@ -18,7 +18,7 @@ def site(arguments: Sequence[str]) -> NoReturn:
     """Become the site's own command line, in its folder.
 
     Args:
-        arguments: What follows ``site``.
+        arguments: Arguments that follow ``site``.
 
     Raises:
         EngineError: What the site needs is not installed.

@@ -1,4 +1,4 @@
-"""What a terminal shows: answers on stdout, progress on stderr, and the tables they are made of.
+"""Output on a terminal: answers on stdout, progress on stderr, and the tables they are made of.
 
 Rich is imported inside, for the reason that :mod:`engine.cli.main` gives.
 """

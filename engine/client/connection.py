@@ -102,7 +102,7 @@ def outbox_folder() -> Path:
 
 
 def _problem_of_url(url: str, allow_http: bool) -> str:
-    """What is wrong with an address, or an empty string."""
+    """Problem with an address, or an empty string."""
     if not url:
         return "set it to the site's address, such as https://memorymark.lab.example"
     try:
@@ -199,7 +199,7 @@ class Connection:
             path: Below ``/api/v1``, with a slash at both ends.
             body: Sent as JSON.
             query: Query parameters; ``None`` values are left out.
-            tries: How often to try if the lab is down or busy.
+            tries: Number of tries if the lab is down or busy.
             timeout_seconds: Overrides the connection's.
             version: The version that a change is based on (``If-Match``).
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a lab: one exception for each thing a caller can do about it."""
+"""Errors of a lab: one exception for each thing a caller can do about it."""
 
 from __future__ import annotations
 

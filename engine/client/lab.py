@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 MAX_WAIT_SECONDS = 20.0
-"""For one answer; a proxy on the way may time out after that."""
+"""Maximum wait for one answer; a proxy on the way may time out after that."""
 
 MAX_PAUSE_SECONDS = 5.0
 """Polling slows down to this."""
@@ -42,7 +42,7 @@ class Analysis:
             ``lost``.
         source: ``measured`` or ``predicted``; empty without a result.
         verdict: The result in words; empty without one, and in lists.
-        failure: Why there is no result, if it failed.
+        failure: Reason why there is no result, if it failed.
         adopted: Whether its recommendation is marked as adopted.
         tags: In alphabetical order.
         facts: All fields, as the API returns them.
@@ -144,7 +144,7 @@ class Lab:
 
         Args:
             wait: Seconds to wait for it to finish; 0 does not wait.
-            **fields: Those of :class:`engine.request.AnalysisRequest`, such as ``model``, ``gpu``,
+            **fields: Fields of :class:`engine.request.AnalysisRequest`, such as ``model``, ``gpu``,
                 ``current_batch_size``, ``precision``. With ``goal="generation"`` it finds how many
                 texts can be generated at once, and how long; with ``goal="length"`` the longest
                 sequence that fits in training.
@@ -185,7 +185,7 @@ class Lab:
         """The lab's analyses, newest first; pages are fetched as needed.
 
         Args:
-            **filters: Those of the history, such as ``member``, ``model``, ``gpu``, ``status``,
+            **filters: Filters of the history, such as ``member``, ``model``, ``gpu``, ``status``,
                 ``tag``, ``adopted``, ``sort``.
         """
         number = 1
@@ -303,7 +303,7 @@ class Lab:
         return self._outbox.deliver(self.url, self._send)
 
     def documents_elsewhere(self) -> Mapping[str, int]:
-        """How many documents in the outbox are for other addresses than this, by address."""
+        """Number of documents in the outbox for other addresses than this, by address."""
         return self._outbox.elsewhere(self.url)
 
     def readdress(self, old: str) -> int:

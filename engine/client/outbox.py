@@ -53,8 +53,8 @@ def analysis_document(
     Args:
         request: Its settings.
         result: Its result, with the trials; or one about texts.
-        started_at: When it started, with a time zone.
-        finished_at: When it finished.
+        started_at: Time of its start, with a time zone.
+        finished_at: Time of its end.
         ran: The program, such as ``memorymark analyze``.
         assumed: Hours, runs and price, where the user set them. For the others the lab uses its
             own defaults when it computes savings.
@@ -116,7 +116,7 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """By which the lab stores it only once."""
+        """Idempotency key: the lab stores each only once."""
         return str(self.document["id"])
 
 
@@ -127,8 +127,8 @@ class Delivery:
     Attributes:
         answers: The lab's answer to each accepted document, by the document's id.
         rejected: The reason for each refused document, by its path in ``rejected``.
-        waiting: How many documents for this lab are left for the next time.
-        problem: Why they are left; empty if none are, or another process is sending them.
+        waiting: Number of documents for this lab that are left for the next time.
+        problem: Reason why they are left; empty if none are, or another process is sending them.
         document_id: The id of the document just added, if any.
     """
 
@@ -184,7 +184,7 @@ class Outbox:
         _sync(self.folder)
 
     def elsewhere(self, lab: str) -> Mapping[str, int]:
-        """How many documents are for other addresses than this lab's, by address."""
+        """Number of documents for other addresses than this lab's, by address."""
         labs = Counter(_lab_of(path) for path in self._paths())
         return {other: count for other, count in labs.items() if other and other != lab}
 

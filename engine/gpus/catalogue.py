@@ -76,19 +76,19 @@ def _read_all() -> dict[str, Gpu]:
 
 
 BUILT_IN: Mapping[str, Gpu] = _read_all()
-"""What MemoryMark comes with."""
+"""GPUs that MemoryMark comes with."""
 
 
 class Added(Protocol):
-    """The GPUs that a lab has added, by name; read when they are first asked for."""
+    """The GPUs that a lab has added, by name; read on first use."""
 
     @property
     def offered(self) -> Mapping[str, Gpu]:
-        """Those that can be chosen."""
+        """GPUs that can be chosen."""
 
     @property
     def removed(self) -> Mapping[str, Gpu]:
-        """Those that stored analyses may still name."""
+        """GPUs that stored analyses may still name."""
 
 
 @dataclass(frozen=True)

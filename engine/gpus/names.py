@@ -1,4 +1,4 @@
-"""How people and drivers name a GPU."""
+"""Names that people and drivers have for a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOW_TO_LIST = "`memorymark devices` and the GPUs page list all"
 _PREFIXES = ("nvidia", "amd", "geforce", "instinct", "radeon", "tesla", "rtx")
 _LAPTOP = ("laptop", "mobile")
 _MAX_NAMED = 8
-"""How many GPUs a message names at most."""
+"""Maximum number of GPUs that a message names."""
 
 
 def canonical_name(text: object) -> str:
@@ -51,7 +51,7 @@ def canonical_name(text: object) -> str:
 
 
 def _instead(wanted: str) -> str:
-    """What to enter instead of an unknown name."""
+    """Advice on what to enter instead of an unknown name."""
     if any(word in wanted for word in _LAPTOP):
         return (
             "GPUs of laptops are other chips than cards of the same name, and not in the "
@@ -68,9 +68,9 @@ def catalogue_name(device_name: str, total_bytes: int | None = None) -> str | No
     """The catalogue name for a driver's device name; ``None`` if it is not in the catalogue.
 
     Args:
-        device_name: As the driver reports it.
-        total_bytes: What it reports of its memory, where that is known: some GPUs with less and
-            more memory have one name. Without it, they are not in the catalogue.
+        device_name: Name that the driver reports.
+        total_bytes: Memory that it reports, where that is known: some GPUs with less and more
+            memory have one name. Without it, they are not in the catalogue.
     """
     reported = _bare(device_name)
     own = [gpu for gpu in GPUS.values() if reported in (_bare(gpu.name), _bare(gpu.display_name))]

@@ -71,15 +71,15 @@ class Fit:
 
 @dataclass(frozen=True)
 class PredictionCheck:
-    """How far predictions are from measurements.
+    """Comparison of predictions with measurements.
 
     Attributes:
-        device: Where the numbers were measured, for people to read.
+        device: The device on which the numbers were measured, for people to read.
         comparisons: Every number.
         fits: Every batch tried near a limit; empty if nothing was run.
-        median_error, worst_error: Of memory, without sign.
-        false_safe_rate: The share of batches predicted to fit that do not; ``None`` if nothing
-            was run.
+        median_error, worst_error: Errors in memory, without sign.
+        false_safe_rate: The share of batches predicted to fit that do not; ``None`` if nothing was
+            run.
         source: ``measured`` if this check measured, else ``predicted``.
         verdict: The check in one sentence.
     """
@@ -273,7 +273,7 @@ class BackwardCheck:
         training_bytes: Peak allocated by the whole training step.
         ratio: Their quotient; near 1 means that backward does not run.
         passed: Whether the ratio is large enough.
-        source: Of both numbers.
+        source: Source of both numbers.
         verdict: The check in one sentence.
     """
 
@@ -290,7 +290,7 @@ def validate_backward(workload: Workload, batch_size: int, gpu: str) -> Backward
     """Show that the training step runs backward: it uses far more memory than forward alone.
 
     Args:
-        workload: What is trained.
+        workload: The workload to train.
         batch_size: Samples per step.
         gpu: A catalogue GPU (predicted), or ``local`` (measured).
 

@@ -42,7 +42,7 @@ class CompileCheck:
 
     Attributes:
         batch_size: Samples per step.
-        device: What it was measured on.
+        device: The device that it was measured on.
         eager_step_seconds, compiled_step_seconds: A step once everything is compiled.
         eager_first_seconds, compiled_first_seconds: The first step of a process, with nothing
             compiled before.
@@ -79,10 +79,10 @@ def validate_compile(
     """Measure a workload compiled and eager, in interleaved fresh processes.
 
     Args:
-        workload: What is trained; its own ``compile`` is ignored.
+        workload: The workload to train; its own ``compile`` is ignored.
         batch_size: Samples per step.
         emit: Receives log lines as the processes begin and end.
-        rounds: How many processes of each kind.
+        rounds: Number of processes of each kind.
 
     Raises:
         InvalidInput: If the model's config cannot be fetched or trained.
@@ -126,10 +126,10 @@ def compare(
     """The check that the runs of both kinds amount to.
 
     Args:
-        eager: In the order of running.
-        compiled: The same; all but the first found the compiler's cache.
+        eager: Eager runs, in order.
+        compiled: Compiled runs, in order; all but the first found the compiler's cache.
         batch_size: Samples per step.
-        device: What they ran on.
+        device: The device that they ran on.
     """
     plain_steps, steps = ([run.step_seconds for run in runs] for runs in (eager, compiled))
     slow, fast = min(plain_steps), min(steps)

@@ -44,7 +44,7 @@ def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
     Counting slows steps down, so they are timed afterwards.
 
     Args:
-        order: What to run.
+        order: The trial to run.
         begin_timing: Called just before the first step that is timed.
     """
     steps = steps_of(order)

@@ -51,7 +51,7 @@ def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
     """Run real steps; running out of GPU memory anywhere in them is a result.
 
     Args:
-        order: What to run.
+        order: The trial to run.
         begin_timing: Called just before the first step that is timed.
     """
     if order.memory_limit_bytes is not None:
@@ -180,7 +180,7 @@ class _History:
 
 
 def _events_so_far() -> int:
-    """How many allocations and frees the caching allocator has made so far."""
+    """Number of allocations and frees that the caching allocator has made so far."""
     count = torch.cuda.memory_stats_as_nested_dict()["allocation"]["all"]
     return int(count["allocated"] + count["freed"])
 

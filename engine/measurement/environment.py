@@ -1,4 +1,4 @@
-"""What a measurement ran on: device, driver, libraries and the settings that matter."""
+"""Environment of a measurement: device, driver, libraries and the settings that matter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measured_on(order: TrialOrder) -> MeasuredOn:
 
 
 def here() -> MeasuredOn:
-    """What this process runs on, with its settings as they are now."""
+    """Environment of this process, with its settings as they are now."""
     device = device_kind()
     libraries = MeasuredOn(
         device=device,
@@ -46,7 +46,7 @@ def here() -> MeasuredOn:
 
 
 def device_kind() -> str:
-    """What trials run on here: ``cuda``, else ``mps``, else ``cpu``."""
+    """Kind of device that trials run on here: ``cuda``, else ``mps``, else ``cpu``."""
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
@@ -71,13 +71,13 @@ def _on_cuda(libraries: MeasuredOn) -> MeasuredOn:
 
 
 def driver_facts(uuid: str) -> dict[str, str | float]:
-    """What NVML knows about a GPU: driver, power limit, clocks. Unknown values are left out.
+    """Facts about a GPU from NVML: driver, power limit, clocks. Unknown values are left out.
 
     Virtual or partitioned (MIG) GPUs, containers without the driver's library and a Python without
     NVML can all train without NVML.
 
     Args:
-        uuid: From CUDA, without the prefix ``GPU-``.
+        uuid: UUID from CUDA, without the prefix ``GPU-``.
     """
     if pynvml is None:
         return {}

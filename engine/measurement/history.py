@@ -1,4 +1,4 @@
-"""Where memory went over a step on a CUDA GPU: the allocator's history, labelled by tensors.
+"""Memory over a step on a CUDA GPU: the allocator's history, labelled by tensors.
 
 PyTorch's caching allocator keeps a history of allocations and frees, by address only
 (``torch.cuda.memory._record_memory_history``). A tensor recorder knows what each tensor is for, but
@@ -29,8 +29,8 @@ class Sighting:
 
     Attributes:
         tensor: Its id in the recorder's trace.
-        address: Of its first byte.
-        position: How many allocations and frees there had been by then.
+        address: Address of its first byte.
+        position: Number of allocations and frees by then.
     """
 
     tensor: int
@@ -40,11 +40,11 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a recorder saw while the allocator kept its history.
+    """Observations of a recorder while the allocator kept its history.
 
     Attributes:
         trace: The recorder's own; categories, modules and operators come from it.
-        sightings: Of each storage, in order.
+        sightings: Sightings of each storage, in order.
         phases: The position at which each phase began, and its name, in order.
         last_step: The position at which the last step began.
     """
@@ -109,9 +109,9 @@ class SightingRecorder(MemoryRecorder):
     """Records steps on a device whose allocator keeps a history of its own.
 
     Args:
-        training: What is recorded.
+        training: The training to record.
         batch_size: Samples per step.
-        position: How many allocations and frees there have been so far.
+        position: Returns the number of allocations and frees so far.
     """
 
     def __init__(self, training: Recorded, batch_size: int, position: Callable[[], int]) -> None:

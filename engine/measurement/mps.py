@@ -56,7 +56,7 @@ def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
     """Run real steps; running out of GPU memory anywhere in them is a result.
 
     Args:
-        order: What to run.
+        order: The trial to run.
         begin_timing: Called just before the first step that is timed.
     """
     _limit(order)

@@ -77,7 +77,7 @@ def record(order: TrialOrder) -> RecordedStep:
 
 
 def measured_on(order: TrialOrder) -> MeasuredOn:
-    """What a trial like this one, which fits, runs on.
+    """Environment of a trial like this one, which fits.
 
     Raises:
         MeasurementFailed: If it cannot be built.
@@ -89,7 +89,7 @@ def measure_first_run(order: TrialOrder, compiled: Path) -> dict[str, Any]:
     """Time a first step and those after it: the fields of ``compilation.FirstRun``.
 
     Args:
-        order: What to run.
+        order: The trial to run.
         compiled: The compiler's cache folder; an empty one makes it compile everything.
 
     Raises:
@@ -209,13 +209,13 @@ def run_together(
     kept ready.
 
     Args:
-        command: What each process runs.
+        command: The command that each process runs.
         orders: Their first lines of input.
         environment: Their environment.
-        deadline_seconds: How long all of them together may take.
+        deadline_seconds: Time that all of them together may take.
 
     Returns:
-        Those that ended by themselves, by number, in the order of ending.
+        Processes that ended by themselves, by number, in the order of ending.
 
     Raises:
         OutOfTime: If the deadline passed.

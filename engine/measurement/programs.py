@@ -35,7 +35,7 @@ class Watch(Protocol):
     """Whether a recorder sees its tensors, so that its batches have to arrive in its sight."""
 
     def around(self, steps: ProgramSteps) -> AbstractContextManager[object]:
-        """What surrounds the whole run."""
+        """Context of the whole run."""
 
     def step_ended(self, number: int) -> bool:
         """Take a step's figures; whether no more are needed."""

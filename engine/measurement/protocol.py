@@ -31,7 +31,7 @@ class DeviceFacts:
         total_bytes: Its memory; on the CPU, the machine's.
         context_bytes: Used before the first tensor; zero on the CPU.
         compute_capability: On CUDA, such as 9.0; else zero.
-        count: How many there are to share the work; on the CPU, its cores.
+        count: Number of devices that can share the work; on the CPU, its cores.
     """
 
     kind: str
@@ -44,11 +44,11 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """Where memory went over one step.
+    """Memory over one step.
 
     Attributes:
         timeline: Live bytes from the start of the step to its end.
-        largest_tensors: Those live at its peak, largest first.
+        largest_tensors: Tensors that are live at its peak, largest first.
         breakdown: Bytes of the tensors at the peak, by category.
     """
 
@@ -70,7 +70,7 @@ class TrialOrder:
     """An order to run one trial.
 
     Attributes:
-        workload: What is trained: a model, the factory of a script, or a program.
+        workload: The model, factory of a script, or program to train.
         batch_size: Samples per step.
         memory_limit_bytes: Memory the trial may use; ``None`` for all.
         forward_only: Whether to run only the forward pass, for comparison.

@@ -36,7 +36,7 @@ def measure_in_turn(
     Args:
         run: Runs one trial of a batch size in a fresh process.
         current: The trial of the current batch size.
-        recommended: That of the recommended one.
+        recommended: The trial of the recommended one.
         emit: Receives log lines.
         clock: Seconds since any moment.
 

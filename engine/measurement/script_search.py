@@ -26,7 +26,7 @@ def search_by_trials(
 
     Args:
         request: The current batch, which is tried first, and the batch multiple.
-        gpu: Where.
+        gpu: The device to fit on.
         probe: Tries a batch size.
         predict: Predicts its memory; ``None`` where the script cannot be traced.
 

@@ -46,7 +46,7 @@ class StepTimes:
     """Times of the steps of one trial, in seconds.
 
     Attributes:
-        median: Of all of them.
+        median: Median of all of them.
         low, high: The quartiles; ``None`` if only one step was timed.
     """
 
@@ -71,7 +71,7 @@ def time_steps(
 
 
 def enough(seconds: Sequence[float]) -> bool:
-    """Whether so many steps, of so many seconds each, are enough."""
+    """Whether these step times, in seconds, are enough."""
     return len(seconds) >= TIMED_STEPS or sum(seconds) >= ENOUGH_SECONDS
 
 
@@ -124,7 +124,7 @@ class Steps(Protocol):
 
     @property
     def recorded(self) -> Recorded:
-        """What a recorder observes; available once built."""
+        """The training that a recorder observes; available once built."""
 
     def begin(self) -> None:
         """Do what is left before the first step; its memory counts."""
@@ -133,7 +133,7 @@ class Steps(Protocol):
         """Run one whole training step."""
 
     def out_of_memory(self, error: BaseException) -> str:
-        """Where memory ran out, as text."""
+        """Description of where memory ran out."""
 
 
 def steps_of(order: TrialOrder) -> Steps:
@@ -155,7 +155,7 @@ class WorkloadSteps:
     """The training step of a workload on one batch.
 
     Args:
-        workload: What is trained.
+        workload: The workload to train.
         batch_size: Samples per step.
         forward_only: Whether to run the forward pass alone.
     """

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import IO
 
 TIMING = "timing"
-"""What a trial's process writes just before the first step that it times."""
+"""Line that a trial's process writes just before the first step that it times."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended by itself.
+    """End of a process that ended by itself.
 
     Attributes:
-        status: As ``Popen.returncode``: 0 for success, below zero for a signal.
+        status: Exit status, as ``Popen.returncode``: 0 for success, below zero for a signal.
         answer: The last line of its standard output; may be empty.
         last_words: The last line of its standard error; may be empty.
     """
@@ -42,7 +42,7 @@ class TrialProcess:
     Its input stays open while it works, so that it notices when this process is gone.
 
     Args:
-        command: What it runs.
+        command: The command that it runs.
         environment: Its environment.
     """
 

@@ -20,9 +20,10 @@ from ..tracing.operations import tensors_in
 _aten = torch.ops.aten
 
 _BEGIN = {_aten.normal_, _aten.uniform_}
-"""What fills a tensor with random numbers, whatever was in it."""
+"""Operators that fill a tensor with random numbers, whatever was in it."""
 _GO_ON = {_aten.erfinv_, _aten.mul_, _aten.add_, _aten.clamp_, _aten.zero_, _aten.fill_}
-"""What initialisers do to random numbers: cut a distribution off, empty the padding's row."""
+"""Operators that initialisers apply to random numbers: to cut a distribution off, empty the
+padding's row."""
 _COPY = {_aten._to_copy.default, _aten.clone.default}
 _READ_NO_VALUES = {
     _aten.empty_like,
@@ -36,8 +37,8 @@ _READ_NO_VALUES = {
 }
 
 _BLOCK = 65_521
-"""On the host so many numbers are drawn, and repeated. A prime, so that a matrix has no two equal
-rows: equal rows of a router would send tokens to the same experts."""
+"""Count of numbers that are drawn on the host, and repeated. A prime, so that a matrix has no two
+equal rows: equal rows of a router would send tokens to the same experts."""
 
 _WAITING = "_filled_later"
 
@@ -113,7 +114,7 @@ def draw(model: torch.nn.Module) -> None:
 
 
 def _waiting(tensor: torch.Tensor) -> list[_Filling]:
-    """What a tensor's storage waits for; empty if it has its values."""
+    """Fillings that a tensor's storage waits for; empty if it has its values."""
     if not _is_plain(tensor):
         return []
     found: list[_Filling] = getattr(tensor.untyped_storage(), _WAITING, [])

@@ -1,4 +1,4 @@
-"""Which types of models can be trained for which tasks, and what their batches need.
+"""Types of models, the tasks that they can be trained for, and what their batches need.
 
 That is data: ``python -m benchmarks.coverage`` tries every type and task that transformers has, and
 writes ``admitted.toml``. A pair is admitted once the trace of a small model was equal to real steps
@@ -21,10 +21,10 @@ ADMITTED = Path(__file__).parent / "admitted.toml"
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """How the models of one ``model_type`` are trained.
+    """Training of the models of one ``model_type``.
 
     Attributes:
-        tasks: What they can be trained for, the usual one first; none where all are refused.
+        tasks: Tasks that they can be trained for, the usual one first; none where all are refused.
         refused: The tasks that transformers has a class for but MemoryMark refuses, with the
             reason.
         positions: The config field with the number of positions; empty for no limit.
@@ -78,13 +78,13 @@ def _architecture(written: dict[str, Any]) -> Architecture:
 
 
 ARCHITECTURES = read_architectures()
-"""Those that are a part of transformers."""
+"""Architectures that are a part of transformers."""
 
 OF_PACKAGES = {
     "timm_wrapper": Architecture(tasks=(Task.IMAGE_CLASSIFICATION,), package="timm"),
     "diffusers": Architecture(tasks=(Task.TEXT_TO_IMAGE,), package="diffusers"),
 }
-"""Those of optional packages, whose models are tried apart: :mod:`.timm_models`,
+"""Architectures of optional packages, whose models are tried apart: :mod:`.timm_models`,
 :mod:`.diffusion`."""
 
 

@@ -65,7 +65,7 @@ _HEADS = {
     "ForQuestionAnswering": Task.QUESTION_ANSWERING,
     "ForMultipleChoice": Task.MULTIPLE_CHOICE,
 }
-"""What a model with such a head was made for. Others tell only what it was trained for before."""
+"""Task of a model with such a head. Other heads only show what it was trained for before."""
 _LISTED = f"the {len(SUPPORTED)} that `memorymark models --all` lists"
 _LAYERS = {
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers",
@@ -156,7 +156,7 @@ def describe(config: Mapping[str, Any], name: str, task: Task | None = None) -> 
 
 
 def _task_of_head(config: Mapping[str, Any], architecture: Architecture) -> Task | None:
-    """What the class that a config names in ``architectures`` is for, if it has such a head."""
+    """Task of the class that a config names in ``architectures``, if it has such a head."""
     classes = config.get("architectures")
     name = classes[0] if isinstance(classes, list) and classes else ""
     heads = (task for head, task in _HEADS.items() if str(name).endswith(head))
@@ -240,7 +240,7 @@ def _check_architecture(config: Mapping[str, Any]) -> None:
 
 
 def _choice(model_type: object) -> str:
-    """Which model types there are, those with a similar name by name."""
+    """Advice to choose a known model type; names those that are similar."""
     similar = get_close_matches(str(model_type), SUPPORTED, n=5)
     such_as = f", such as {', '.join(similar)}" if similar else ""
     return f"choose one of {_LISTED}{such_as}"
@@ -360,7 +360,7 @@ def _square_side(size: Any) -> int | None:
 
 
 def _side_of_patches(part: Mapping[str, Any]) -> int | None:
-    """The side of a square with so many patches, in models that read any shape."""
+    """Side of a square of ``num_patches`` patches, in models that read any shape."""
     count = _number(part, "num_patches")
     if count is None:
         return None

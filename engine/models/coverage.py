@@ -1,4 +1,4 @@
-"""What is predicted of all the model types that transformers has, as a list and as counts."""
+"""Coverage of all the model types that transformers has, as a list and as counts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .tasks import Kind, Task
 
 @dataclass(frozen=True)
 class ModelType:
-    """What the models of one type can be trained for.
+    """Tasks that the models of one type can be trained for.
 
     Attributes:
         name: The ``model_type`` in a config.
-        kinds: What its models read, for one task or another.
-        tasks: What they can be trained for, the usual one first.
+        kinds: Kinds of input that its models read, for one task or another.
+        tasks: Tasks that they can be trained for, the usual one first.
         refused: The tasks that transformers has a class for but MemoryMark refuses, with the
             reason.
         presets: The models of this type that have a name here.
@@ -36,11 +36,11 @@ class ModelType:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many model types, and pairs of a type and a task, are predicted.
+    """Number of model types, and of pairs of a type and a task, that are predicted.
 
     Attributes:
-        predicted_types: Predicted for some task.
-        types: That transformers has a class to train with.
+        predicted_types: Types predicted for some task.
+        types: Types that transformers has a class to train with.
     """
 
     predicted_types: int

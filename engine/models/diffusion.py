@@ -33,7 +33,7 @@ _T5 = ("T5EncoderModel",)
 
 @dataclass(frozen=True, kw_only=True)
 class Denoiser:
-    """What is known of the denoisers of one kind.
+    """Known facts about the denoisers of one kind.
 
     Attributes:
         text_encoders: The classes that each of its text encoders may have.
@@ -56,7 +56,7 @@ _USUAL_SIDE = 1_024
 _VAE_FACTOR = 8
 
 IMAGE_MULTIPLE = 16
-"""Of which the side of every image is a multiple: eight pixels a latent, two latents a token."""
+"""Divisor of the side of every image: eight pixels a latent, two latents a token."""
 
 
 def as_config(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _check(config: Mapping[str, Any]) -> None:
 def sizes(config: Mapping[str, Any]) -> dict[str, SizeLimits]:
     """The tokens of a caption and the side of an image, in pixels.
 
-    CLIP reads so many tokens always, T5 as many as there are.
+    CLIP always reads ``CLIP_LENGTH`` tokens, T5 as many as there are.
 
     Raises:
         InvalidInput: If a part of the model is missing or not known, for the field ``config``.

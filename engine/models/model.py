@@ -1,4 +1,4 @@
-"""What is known about a model without building it: its tasks and its input sizes."""
+"""Facts about a model that are known without building it: its tasks and its input sizes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MODULES = {
     "diffusers": ("diffusers",),
     "torchvision": ("torchvision",),
 }
-"""What must be there for each optional package."""
+"""Modules that each optional package needs."""
 
 
 def missing_modules(*packages: str) -> list[str]:
-    """What is not installed here of optional packages; nothing is imported to see."""
+    """Missing modules of optional packages; nothing is imported to see."""
     names = dict.fromkeys(name for package in packages for name in _MODULES.get(package, ()))
     return [name for name in names if find_spec(name) is None]
 
@@ -70,7 +70,7 @@ class Model:
 
     @property
     def kind(self) -> Kind:
-        """What it reads, for its default task."""
+        """Kind of input that it reads, for its default task."""
         return self.task.facts.kind
 
     def why_not(self, task: Task) -> str:
@@ -86,14 +86,14 @@ class Model:
 
         Args:
             size: A field of the workload, such as ``sequence_length``.
-            task: What it is trained for; ``None`` for its default task.
+            task: The task that it is trained for; ``None`` for its default task.
         """
         usual = (task or self.task).facts.sizes.get(size)
         own: SizeLimits | None = getattr(self, size, None)
         return usual and (own or usual)
 
     def limits_for_any(self, size: str) -> SizeLimits | None:
-        """Those of the first of its tasks that has such a size."""
+        """Limits for the first of its tasks that has such a size."""
         found = (self.limits(size, task) for task in self.tasks)
         return next((limits for limits in found if limits is not None), None)
 

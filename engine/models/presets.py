@@ -30,8 +30,8 @@ class Preset(Model):
 
     Attributes:
         parameters: The known number of parameters, to check the config with.
-        source: Where that number was read.
-        config_source: Where the config was read, and what of it was inferred.
+        source: Source of that number.
+        config_source: Source of the config, and what of it was inferred.
     """
 
     parameters: int
@@ -74,7 +74,7 @@ def find_model(name: str, config: Mapping[str, Any] | None = None) -> Model:
     """The model of a workload.
 
     Args:
-        name: Of a preset, or a hub id; with a config, any name that is not a preset's.
+        name: Name of a preset, or a hub id; with a config, any name that is not a preset's.
         config: Checked fields.
 
     Raises:
@@ -96,7 +96,7 @@ def find_model(name: str, config: Mapping[str, Any] | None = None) -> Model:
 
 
 def choose_a_model(such_as: str = "") -> str:
-    """What to enter where no model is named; there are too many to list."""
+    """Advice for when no model is named; there are too many to list."""
     return (
         f"choose one of the {len(PRESETS)} that `memorymark models` lists{such_as}, or enter a "
         "Hugging Face ID (org/name) or a config"

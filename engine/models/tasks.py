@@ -1,4 +1,4 @@
-"""What models are trained to do, and what a sample of each task is made of."""
+"""Tasks that models are trained for, and facts about their samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a model reads."""
+    """Kind of input that a model reads."""
 
     TEXT = "text"
     IMAGE = "image"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 class Task(StrEnum):
-    """What a model is trained to do, which decides its head, its batch and its loss.
+    """Task that a model is trained for, which decides its head, its batch and its loss.
 
     Of the tasks of a model, the first of these is its usual one.
     """
@@ -52,7 +52,7 @@ class Task(StrEnum):
 
     @property
     def facts(self) -> TaskFacts:
-        """What a sample of it is made of."""
+        """Facts about its samples."""
         return _FACTS[self]
 
 
@@ -87,14 +87,14 @@ largest value for any model: in tokens, pixels per side, images, objects, frames
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFacts:
-    """What a sample of a task is made of.
+    """Facts about the samples of a task.
 
     Attributes:
-        kind: What the model reads.
+        kind: Kind of input that the model reads.
         sizes: Default and bounds of each input size, by field of the workload. A model may have
             others: fewer positions, images of its own size.
         label_count: The default number of labels; ``None`` where there are none to count.
-        counts: What is counted as tokens per second; empty unless all that is read is text.
+        counts: Name of the tokens counted per second; empty unless all that is read is text.
         caches: Whether a decoder can return keys and values in training.
         compares_samples: Whether each sample of a batch is compared with every other.
     """

@@ -20,21 +20,21 @@ from .tasks import SizeLimits
 
 LISTED = Path(__file__).parent / "timm.toml"
 MODEL_TYPE = "timm_wrapper"
-"""What transformers calls models of timm."""
+"""``model_type`` of timm's models in transformers."""
 
 PREFIX = "timm/"
-"""How their names begin, here and on the Hub."""
+"""Prefix of their names, here and on the Hub."""
 
 _SMALLEST, _LARGEST = 32, 1_024
 
 
 @dataclass(frozen=True)
 class Listed:
-    """What is known of timm's architectures.
+    """Known facts about timm's architectures.
 
     Attributes:
-        sides: Of the images that each reads, in pixels.
-        refused: Why others are refused.
+        sides: Sides of the images that each reads, in pixels.
+        refused: Reasons why others are refused.
     """
 
     sides: Mapping[str, SizeLimits]
@@ -43,7 +43,7 @@ class Listed:
 
 @cache
 def listed() -> Listed:
-    """All of them, read when they are first asked for."""
+    """All of them, read on first use."""
     read = tomllib.loads(LISTED.read_text())
     fixed = {name: SizeLimits(side, side, side) for name, side in read["fixed"].items()}
     flexible = {

@@ -47,7 +47,7 @@ def divide_experts(model: Any, group: DeviceMesh, alone: DeviceMesh) -> list[Any
     Args:
         model: A transformers model, on the host or on fake tensors. It is changed.
         group: The GPUs with parts of the same experts, of one dimension.
-        alone: Those with the same batch: this one.
+        alone: The GPUs with the same batch: this one.
 
     Returns:
         The modules that hold experts.
@@ -70,7 +70,7 @@ _DISPATCHING = "ep_dispatch_experts"
 
 
 def _plan(model: Any) -> dict[str, str]:
-    """What transformers says of a model's modules and parameters, by their full names."""
+    """Transformers' plan for a model's modules and parameters, by their full names."""
     plan = getattr(model, "ep_plan", None)
     if expert_parallel is not None and plan:
         found: dict[str, str] = model._expand_parallel_plan(plan)
@@ -84,10 +84,10 @@ def _plan(model: Any) -> dict[str, str]:
 def routing_evenly(workload: Workload) -> Iterator[None]:
     """Send as many tokens to each expert as to any other, for as long as the context lasts.
 
-    GPUs tell one another how many come. Here that is written down in the place of their messages.
+    GPUs send one another the number of tokens. Here that is written in place of their messages.
 
     Args:
-        workload: Says how many more come to this GPU than to the mean one.
+        workload: The workload, with this GPU's load relative to the mean one.
     """
     if workload.expert_parallel == 1 or expert_parallel is None:
         yield

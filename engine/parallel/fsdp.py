@@ -280,5 +280,5 @@ _CONCATENATE: Any = getattr(DeviceMesh, "_concatenate", None)  # see the list of
 
 
 def _first_chunk(tensor: torch.Tensor, count: int, dim: int) -> list[torch.Tensor]:
-    """The chunk of the first GPU, which no other exceeds, for whichever is asked for."""
+    """The chunk of the first GPU, which no other exceeds, in the place of each GPU's chunk."""
     return [tensor.narrow(dim, 0, -(-tensor.size(dim) // count))] * count

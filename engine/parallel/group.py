@@ -53,7 +53,7 @@ class Alone:
     """A single GPU.
 
     Args:
-        workload: Says what goes to the host.
+        workload: The workload, with its settings of offloading.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -61,11 +61,11 @@ class Alone:
         self._host: HostTensors | None = None
 
     def spread(self, model: torch.nn.Module) -> torch.nn.Module:
-        """What this GPU holds of a model on fake tensors."""
+        """This GPU's part of a model on fake tensors."""
         return model
 
     def optimizer(self, whole: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
-        """What updates this GPU's weights, where one GPU alone would take the given one."""
+        """The optimizer of this GPU's weights, where one GPU alone would take the given one."""
         return whole
 
     def recorder(
@@ -78,7 +78,7 @@ class Alone:
         return GroupRecorder(training, batch_size, temporaries, lambda: None, host=self._host)
 
     def _offloaded(self, training: Recorded) -> HostTensors | None:
-        """What holds activations, or torchao's optimizer; ``None`` where both stay on the GPU."""
+        """Offloaded activations or torchao's optimizer; ``None`` where both stay on the GPU."""
         if not (self._workload.activation_offload or self._workload.optimizer_offload):
             return None
 
@@ -92,7 +92,7 @@ class Alone:
         return nullcontext()
 
     def on_host(self) -> HostTensors | None:
-        """What is on the host, once there is a recorder; ``None`` if nothing is."""
+        """Tensors on the host, once there is a recorder; ``None`` if nothing is there."""
         return self._host
 
 
@@ -100,7 +100,7 @@ class Together(Alone):
     """One of several GPUs that share a training run.
 
     Args:
-        workload: How many there are and how they share.
+        workload: The workload, with the number of GPUs and how they share it.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -170,7 +170,7 @@ class Together(Alone):
             self._buckets.close()
 
     def on_host(self) -> HostTensors | None:
-        """What is offloaded; ``None`` if nothing is, or while the model is being sharded."""
+        """Offloaded tensors; ``None`` if there are none, or while the model is being sharded."""
         return None if self._recorder is None else self._recorder.host
 
     def recorder_so_far(self) -> GroupRecorder | None:
@@ -231,7 +231,7 @@ def _forget_groups(rank: int) -> None:
 
 _EMPTY = torch.ops.aten.empty.memory_format
 _PATIENCE = timedelta(seconds=120)
-"""How long members wait for each other; their parent has a deadline for all of them."""
+"""Timeout of members that wait for each other; their parent has a deadline for all of them."""
 
 
 def join_group(device: str, rank: int, world_size: int, meeting_file: str) -> None:
@@ -287,7 +287,7 @@ def place(model: torch.nn.Module, workload: Workload, device: str) -> torch.nn.M
 
     Args:
         model: On the host. It is changed.
-        workload: How it is shared.
+        workload: The workload, with how it is shared.
         device: ``cuda``, ``mps`` or ``cpu``.
 
     Raises:
@@ -355,9 +355,9 @@ def recording(
     """A recorder of a member's steps, while the context lasts.
 
     Args:
-        training: What is recorded.
+        training: The training run to record.
         batch_size: Samples per step and GPU.
-        workload: How it is shared; ``None`` for a custom step.
+        workload: The workload, with how it is shared; ``None`` for a custom step.
         limit_bytes: The most that tensors may take.
     """
     shared = Parallelism.NONE if workload is None else workload.parallelism

@@ -28,7 +28,7 @@ _FUNCTIONAL: dict[Any, Callable[[int], float]] = {
 }
 _EXCHANGE = _functional.all_to_all_single.default
 _WAIT = _functional.wait_tensor.default
-# What a GPU of a ring of so many sends, as a share of the operator's input.
+# What each GPU of a ring sends, as a share of the operator's input.
 _PART = "own_part"
 
 
@@ -36,13 +36,13 @@ class GroupRecorder(MemoryRecorder):
     """Records what one of several GPUs holds of a training run, and what it sends to the others.
 
     Args:
-        training: What is recorded.
+        training: The training run to record.
         batch_size: Samples per step and GPU.
         temporaries: As for :class:`~engine.tracing.recorder.MemoryRecorder`.
         before_step: Called before each step, and recorded ahead of it.
         limit_bytes: As above.
         counted: As above.
-        host: What is offloaded, and not counted; ``None`` if nothing is.
+        host: Offloaded tensors, which are not counted; ``None`` if there are none.
     """
 
     def __init__(

@@ -22,10 +22,11 @@ from ..tracing.operations import tensors_in
 
 
 class Host(Protocol):
-    """Where tensors are that are not on the GPU.
+    """The place of tensors that are not on the GPU.
 
     Attributes:
-        device: What is to be there is made on it; ``None`` if it gets there by itself.
+        device: Device on which to create tensors for the host; ``None`` if they get there by
+            themselves.
     """
 
     device: torch.device | None
@@ -47,7 +48,7 @@ class HostTensors(TorchDispatchMode):
     What is made of tensors on the host alone is there too; what the optimizer makes of nothing is.
 
     Args:
-        shards: Those that are there from the beginning.
+        shards: Tensors that are there from the beginning.
         phase: Returns what the step is doing.
         waits: Whether the GPU waits for copies, which run in the stream of its kernels.
     """

@@ -79,7 +79,7 @@ def split(model: Any, mesh: DeviceMesh, *, along_sequence: bool) -> None:
 
 
 def _plan(model: Any) -> dict[str, str]:
-    """What transformers says of a model's layers, by their names with ``*`` for a number."""
+    """Transformers' plan for a model's layers, by their names with ``*`` for a number."""
     base = getattr(getattr(model, "config", None), "base_model_tp_plan", None)
     if not base:
         raise InvalidInput({_FIELD: "transformers has no plan to split this model; leave it at 1"})

@@ -1,4 +1,4 @@
-"""What DeepSpeed's ZeRO keeps and moves, beside a traced forward and backward pass.
+"""Memory and copies of DeepSpeed's ZeRO, beside a traced forward and backward pass.
 
 DeepSpeed does not run on fake tensors, so its part is written here from its source, 0.19.8
 (deepspeed/runtime/zero/stage_1_and_2.py, stage3.py and partitioned_param_coordinator.py): what it
@@ -32,7 +32,7 @@ from .zero_offload import HostPartition
 
 
 def computed_alone(workload: Workload) -> Workload:
-    """How one GPU computes with ZeRO: DeepSpeed's engine casts the whole model to bf16."""
+    """The workload of one GPU with ZeRO: DeepSpeed's engine casts the whole model to bf16."""
     if workload.parallelism not in ZERO:
         return workload
     return replace(
@@ -58,7 +58,7 @@ def cast_trained(model: torch.nn.Module, workload: Workload) -> torch.nn.Module:
 
 
 def flat_optimizer(workload: Workload, master: torch.nn.Parameter) -> torch.optim.Optimizer | None:
-    """What updates one GPU's part of the weights; nothing where the workload has no optimizer."""
+    """Optimizer of one GPU's part of the weights; ``None`` where the workload has none."""
     held = torch.nn.ParameterList([master])
     return make_optimizer(computed_alone(workload), held, predicting=True)
 
@@ -67,8 +67,8 @@ class Partitions:
     """One GPU's part of gradients, fp32 weights and optimizer state, and the buffers for them.
 
     Args:
-        models: With all their weights, which stage 3 divides.
-        division: How it is divided.
+        models: The models with all their weights, which stage 3 divides.
+        division: The division among GPUs.
         optimizer: Makes what updates this GPU's part of the weights, flat and in fp32.
         making: Says what the tensors are for that are made while its context lasts.
         host: Returns what is on the host; ``None`` where nothing is offloaded.
@@ -137,7 +137,7 @@ class Partitions:
 
     @property
     def state(self) -> Mapping[Any, Any]:
-        """What the optimizer keeps, and the fp32 weights."""
+        """Optimizer state, and the fp32 weights."""
         if self._master is None or self._optimizer is None:
             return {}
         kept = self._optimizer.state.get(self._master, {})
@@ -178,7 +178,7 @@ class Partitions:
 
     @torch.no_grad()
     def step(self, closure: object = None) -> None:
-        """Reduce what is left to reduce, and update this GPU's part of the weights."""
+        """Reduce any remaining gradients, and update this GPU's part of the weights."""
         if self._master is None or self._optimizer is None:
             return
         if self._gathering is not None:
@@ -223,7 +223,7 @@ class Partitions:
         self._send_weights()
 
     def _offloaded(self, host: Host, master: torch.nn.Parameter) -> HostPartition:
-        """What the host holds; stages 1 and 2 take room for the largest gradient on the GPU."""
+        """The host's part; stages 1 and 2 take room for the largest gradient on the GPU."""
         scratch = None
         if self._division.stage != WEIGHTS:
             with self._making(Category.GRADIENTS):

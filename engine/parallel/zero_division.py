@@ -1,4 +1,4 @@
-"""How DeepSpeed's ZeRO divides weights among GPUs."""
+"""The division of weights among GPUs by DeepSpeed's ZeRO."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ WEIGHTS = 3
 
 @dataclass(frozen=True)
 class Division:
-    """How ZeRO divides a training run.
+    """Division of a training run by ZeRO.
 
     Attributes:
         stage: Optimizer state is divided from 1, gradients from 2, weights from 3.
-        gpus: Among how many.
+        gpus: Number of GPUs.
         bucket_elements: Gradients that are reduced at a time.
         overlaps: Whether a second bucket fills while the first is reduced.
-        micro_batches: Whose gradients are added up in a step.
+        micro_batches: Micro-batches whose gradients are added up in a step.
         weights_on_host: Whether this GPU's part of the weights stays on the host.
-        reuse_elements: Stage 3 keeps a weight gathered that is used again within so many.
+        reuse_elements: Stage 3 keeps a weight gathered that is used again within this many.
         ahead_elements: Weights that stage 3 gathers ahead.
-        live_elements: Of which it stops to gather ahead, once so many are whole.
+        live_elements: Stage 3 stops gathering ahead once this many are whole.
         small_elements: Weights of as many numbers or fewer stage 3 keeps whole.
         quantized: Whether weights are packed, so that all are whole on each GPU at first.
     """
@@ -46,7 +46,7 @@ class Division:
 
     @classmethod
     def of(cls, workload: Workload) -> Division:
-        """What a workload says of it."""
+        """The division that a workload's settings give."""
         return cls(
             stage=1 + ZERO.index(workload.parallelism),
             gpus=workload.world_size,
@@ -63,7 +63,7 @@ class Parts:
 
     Args:
         sizes: Numbers of each weight.
-        gpus: How many parts there are.
+        gpus: Number of parts.
 
     Attributes:
         size: Numbers of a part.

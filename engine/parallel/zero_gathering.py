@@ -1,4 +1,4 @@
-"""Which weights of ZeRO 3 are whole on a GPU, by the rule of DeepSpeed's coordinator.
+"""The weights of ZeRO 3 that are whole on a GPU, by the rule of DeepSpeed's coordinator.
 
 From its source, 0.19.8 (deepspeed/runtime/zero/partitioned_param_coordinator.py,
 parameter_offload.py and partition_parameters.py). A module's own weights are gathered before it
@@ -37,7 +37,7 @@ def reduce_scatter(part: torch.Tensor, whole: torch.Tensor) -> None:
 
 
 class _Trace(Enum):
-    """What is known of the order in which modules run (``ZeRoTraceMode``)."""
+    """State of the trace of the order in which modules run (``ZeRoTraceMode``)."""
 
     INVALID = auto()
     RECORD = auto()
@@ -49,7 +49,7 @@ class _Handle:
 
     Attributes:
         weights: All of them.
-        flat: What they are gathered into; it goes with the last weight that is waited for.
+        flat: Buffer for them; it is freed with the last weight that is waited for.
     """
 
     def __init__(self, weights: Sequence[torch.nn.Parameter], flat: torch.Tensor) -> None:
@@ -62,7 +62,7 @@ class Gathering:
 
     Args:
         models: They are changed: their weights have no memory until they are gathered.
-        division: How they are divided.
+        division: The division among GPUs.
         making: Says what the tensors are for that are made while its context lasts.
         host: Returns what is on the host; ``None`` where nothing is offloaded, or not yet.
         device: Where weights are gathered; by default where they are.
@@ -275,7 +275,7 @@ class Gathering:
 
     @contextmanager
     def _filling(self, weight: torch.nn.Parameter, count: int) -> Iterator[torch.Tensor]:
-        """Give a weight memory for so many numbers; autograd must not see that it changes."""
+        """Give a weight memory for ``count`` numbers; autograd must not see that it changes."""
         weight.untyped_storage().resize_(count * weight.element_size())
         with _unsafe_preserve_version_counter(weight):
             yield weight.detach().as_strided((count,), (1,))

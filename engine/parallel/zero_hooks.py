@@ -1,4 +1,4 @@
-"""How ZeRO 3 is told that a module's weights are read, and that gradients are there.
+"""Hooks of ZeRO 3 for reads of a module's weights, and for gradients that are there.
 
 As DeepSpeed 0.19.8 does it (deepspeed/runtime/zero/parameter_offload.py): a gradient is that of an
 alias, which the module alone takes or gives.
@@ -13,7 +13,7 @@ import torch
 
 
 class Readable(dict[str, Any]):
-    """A module's weights, which tell that they are read (``ZeROOrderedDict``)."""
+    """A module's weights, which report that they are read (``ZeROOrderedDict``)."""
 
     def __init__(
         self, weights: Mapping[str, Any], read: Callable[[torch.nn.Parameter], None]
@@ -29,7 +29,7 @@ class Readable(dict[str, Any]):
 
 
 class _Watched(torch.autograd.Function):
-    """A tensor of its own that tells when the gradient of the one it stands for is there."""
+    """An alias of a tensor that reports when the gradient of that tensor is there."""
 
     @staticmethod
     def forward(ctx: Any, then: Callable[[], None], tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What DeepSpeed's ZeRO keeps on the host where its optimizer runs there, and what it copies.
+"""Tensors that DeepSpeed's ZeRO keeps on the host where its optimizer runs there, and copies.
 
 From its source, 0.19.6 (deepspeed/runtime/zero/stage_1_and_2.py and stage3.py): the fp32 weights,
 their gradients and the state of ``DeepSpeedCPUAdam`` are on the host, 16 bytes for each weight of a
@@ -21,10 +21,10 @@ class HostPartition:
     It is made while what is made of nothing is on the host.
 
     Args:
-        host: Where it is.
+        host: The host.
         master: The fp32 weights there; they get a gradient.
-        scratch: Of stages 1 and 2: room for the largest gradient, on the GPU.
-        gpus: Among how many gradients are divided.
+        scratch: With stages 1 and 2, room for the largest gradient, on the GPU.
+        gpus: Number of GPUs that divide gradients.
         adds_up: Whether gradients of several micro-batches are added up here.
         weights_stay: Whether the weights are here too.
     """

@@ -34,12 +34,12 @@ they are few, and hosts differ."""
 
 @dataclass(frozen=True)
 class GenerationSpeed:
-    """How fast texts are generated on a GPU.
+    """Speed of generating texts on a GPU.
 
     Attributes:
-        prompt_seconds: Until the first token of each text, with what is encoded.
-        token_seconds: For each further token of all texts, on average; 0 where there is none.
-        tokens_per_second: New ones of all texts, over the whole time.
+        prompt_seconds: Time until the first token of each text, with what is encoded.
+        token_seconds: Time for each further token of all texts, on average; 0 where there is none.
+        tokens_per_second: New tokens of all texts, over the whole time.
         waits_for_host: Whether a token takes as long as the host takes to launch its operations.
         waits_for_link: Whether copies of an offloaded cache take longer than a token's kernels.
     """
@@ -52,13 +52,13 @@ class GenerationSpeed:
 
 
 def generation_speed(trace: Trace, texts: Texts, gpu: Gpu, precision: Precision) -> GenerationSpeed:
-    """How fast the texts of a trace are generated.
+    """Speed of generating the texts of a trace.
 
     Args:
-        trace: Of generating, as :func:`~.generation.generation_traces` makes it.
-        texts: How long they are.
-        gpu: Where.
-        precision: Of the workload.
+        trace: Trace of generating, as :func:`~.generation.generation_traces` makes it.
+        texts: Lengths of the texts.
+        gpu: The GPU.
+        precision: Precision of the workload.
     """
     prompt = 0.0
     at_length: dict[str, dict[int, PassTime]] = {TOKEN: {}, PACKING: {}}
@@ -82,7 +82,7 @@ def generation_speed(trace: Trace, texts: Texts, gpu: Gpu, precision: Precision)
 
 
 def _reading_seconds(usual: dict[int, PassTime], packing: dict[int, PassTime], count: int) -> float:
-    """The time of reading so many tokens, some of which pack the cache anew."""
+    """Time of reading ``count`` tokens, some of which pack the cache anew."""
     last = max((*usual, *packing))  # the decoder may read more than the prompt, or another text
     first = last - count + 1
     packings = count // RESIDUAL_LENGTH if packing else 0
@@ -97,10 +97,10 @@ class PassTime:
     """The time of one forward pass of generation.
 
     Attributes:
-        kernels: What the GPU's kernels take.
-        host: What the host takes to launch them.
-        sending: What copies to the host take, in the stream of the kernels.
-        fetching: What copies from it take, beside the kernels.
+        kernels: Time of the GPU's kernels.
+        host: Time of the host to launch them.
+        sending: Time of copies to the host, in the stream of the kernels.
+        fetching: Time of copies from it, beside the kernels.
     """
 
     kernels: float

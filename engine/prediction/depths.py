@@ -32,7 +32,7 @@ the others too, where gradients of all blocks add up, or where the parameters of
 gathered ahead."""
 
 _WORTHWHILE = 0.8
-"""Of the modules of the whole model, traced twice: more of them in shallow models are not."""
+"""Share of the modules of the whole model, traced twice, above which shallow models do not pay."""
 
 
 class Depths:
@@ -40,14 +40,14 @@ class Depths:
 
     The first trace is checked: one of a deeper model than those that gave it must come out the
     same as it would be given. Otherwise, the model is traced as a whole. At another batch size, one
-    shallow model tells the sizes, as long as all else in it is the same.
+    shallow model gives the sizes, as long as all else in it is the same.
 
     Args:
-        workload: What is trained.
-        behaviour: Of the GPU; ``None`` traces what the CPU does.
-        margin: What :attr:`margin` was found to be, where the workload was traced before.
+        workload: The workload.
+        behaviour: Behaviour of the GPU; ``None`` traces what the CPU does.
+        margin: The :attr:`margin` found where the workload was traced before.
         trace_with: Traces a model on the meta device; training steps by default.
-        rank: Of the GPU whose training steps these are.
+        rank: Rank of the GPU whose training steps these are.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Depths:
 
     @property
     def how(self) -> str:
-        """How it was traced, once it was."""
+        """Description of the tracing, once it was done."""
         if self.margin:
             least, most = (
                 sum(run.period * count for run, count in zip(self._runs, repeats, strict=True))
@@ -121,7 +121,7 @@ class Depths:
 
     @cached_property
     def _worth_trying(self) -> list[int]:
-        """How wide the margin may be; once that was found, how wide it is."""
+        """Margins to try; once the right one was found, that one alone."""
         return [margin for margin in _MARGINS if self._is_worth(margin)]
 
     def _is_worth(self, margin: int) -> bool:
@@ -141,13 +141,13 @@ class Depths:
         return traced < _WORTHWHILE * 2 * whole
 
     def _modules_of(self, run: Run) -> int:
-        """How many modules one repeat has: about as much as it takes to trace it."""
+        """Number of modules in one repeat, to which the time to trace it is about proportional."""
         blocks = [*self._model.get_submodule(run.name).children()]
         one = blocks[run.start : run.start + run.period]
         return sum(len([*block.modules()]) for block in one)
 
     def _repeats(self, margin: int, more: int = 0) -> list[int]:
-        """Repeats of each run in the shallowest model, and so many more."""
+        """Repeats of each run in the shallowest model, and ``more`` more."""
         return [run.shallowest(margin) + more for run in self._runs]
 
     def _depths(self, margin: int) -> list[list[int]]:
@@ -174,7 +174,7 @@ class Depths:
         return deep.at(whole)
 
     def _at(self, batch_size: int, margin: int, repeats: Sequence[int]) -> Trace:
-        """The trace of the model with so many repeats.
+        """The trace of the model with these repeats.
 
         Raises:
             NotRepeating: If it does not run with fewer of its blocks.
@@ -195,7 +195,7 @@ def _check_alike(given: Trace, traced: Trace) -> None:
     """Check that two traces say the same, but for the order of what is freed at once.
 
     An encoder's layers may end up in another order than a decoder's where both are let go of, which
-    the caching allocator cannot tell: free blocks grow together whichever comes first.
+    the caching allocator cannot notice: free blocks grow together whichever comes first.
     """
     one, other = (replace(trace, events=_settled(trace)) for trace in (given, traced))
     if one != other or given.operations != traced.operations:

@@ -25,7 +25,7 @@ class EveryBatchSize:
         traces: Give all from 2 up.
         each: Traces one batch size by itself; it is not pickled.
         single: The trace of batch 1, made once it is needed; ``None`` before.
-        how: How they were made, as the end of a sentence.
+        how: Description of their making, as the end of a sentence.
         margin: :attr:`Depths.margin`.
     """
 
@@ -58,10 +58,10 @@ def trace_every_batch_size(
     """Trace a few batch sizes that give all others from 2 up; batch 1 is traced when needed.
 
     Args:
-        workload: What is trained.
-        behaviour: Of the GPU.
-        progress: Told before each trace which fraction of them is done.
-        rank: Of the GPU among those that share the work.
+        workload: The workload.
+        behaviour: Behaviour of the GPU.
+        progress: Called before each trace with the fraction of them that is done.
+        rank: Rank of the GPU among those that share the work.
         each: Traces one batch size by itself; by default, anew.
 
     Raises:

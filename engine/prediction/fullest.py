@@ -15,7 +15,7 @@ class FullestStage:
     """The traces of the pipeline stage that needs most memory; a :data:`~.tracer.TraceAt`.
 
     Args:
-        workload: With its stages.
+        workload: The workload, with its stages.
         trace_rank: Traces one GPU at every batch size, by its rank.
     """
 
@@ -46,7 +46,7 @@ class FullestStage:
         return replace(traces[stage], caveats=[*traces[stage].caveats, told])
 
     def _why(self, stage: int) -> str:
-        """What a stage has that others do not."""
+        """Reason why a stage needs more memory than others."""
         stages = self._workload.pipeline_parallel
         kept = stages - stage
         keeps = f"as it keeps {kept:,} micro-batch{'es' if kept > 1 else ''} for backward"

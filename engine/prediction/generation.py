@@ -1,7 +1,7 @@
 """Predicts generating text: the memory of weights, prompts and growing cache, by batch and length.
 
 ``generation_traces(workload, texts, behaviour)(batch_size).peak_by_category()`` is what a rollout
-of so many texts takes, beside anything else that is on the GPU.
+of ``batch_size`` texts takes, beside anything else that is on the GPU.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .tracer import NO_FLASH, TraceAt, fake_device
 def generation_traces(
     workload: Workload, texts: Texts, behaviour: CudaBehaviour | None, *, alone: bool = False
 ) -> TraceAt:
-    """Traces of generating so many texts at once, at every batch size.
+    """Traces of generating several texts at once, at every batch size.
 
     Args:
         workload: Its model generates, with its adapters and its precision, on one GPU.
-        texts: How long they are.
-        behaviour: Of the GPU; ``None`` traces what the CPU does.
+        texts: Lengths of the texts.
+        behaviour: Behaviour of the GPU; ``None`` traces what the CPU does.
         alone: Whether only one batch size is wanted.
 
     Raises:

@@ -17,22 +17,22 @@ from ..allocator.pools import SMALL_REQUEST_BYTES
 from ..tracing.trace import GROWTH, TOKEN, Trace
 
 MAX_LENGTHS = 256
-"""So many lengths are replayed between the first and the last token: all of them up to as many new
-tokens. Where there are more, less is reserved than by all of them, and what fits is the same."""
+"""Lengths replayed between the first and the last token: all of them up to as many new tokens.
+Where there are more, less is reserved than by all of them, and what fits is the same."""
 
 _CONCATENATES = "aten.cat"
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What a trace does at one of its lengths.
+    """Part of a trace at one of its lengths.
 
     Attributes:
         begin, end: The events of making the cache that long.
         old, new: The tensors of the cache before and then, in the order of the layers.
         token: The events of reading a token then.
         concatenated: The tensors of the cache after that.
-        tokens: How many it got longer by.
+        tokens: Tokens by which it got longer.
         slopes: Bytes that each tensor of reading a token takes more for each token of the cache.
     """
 
@@ -46,7 +46,7 @@ class _Part:
     slopes: Mapping[int, float]
 
     def size(self, tensor: int, sizes: Sequence[int], share: float) -> int:
-        """Of a tensor that reading a token makes, where the cache has got so far only."""
+        """Bytes of a tensor made by reading a token, where the cache has grown by ``share``."""
         left = (1 - share) * self.tokens
         return sizes[tensor] - int(self.slopes.get(tensor, 0.0) * left)
 
@@ -58,8 +58,8 @@ def at_more_lengths(trace: Trace, most: int = MAX_LENGTHS) -> Trace:
     small pool. They grow evenly between two lengths that were traced.
 
     Args:
-        trace: Of generating.
-        most: How many lengths at most, evenly spread.
+        trace: Trace of generating.
+        most: Maximum number of lengths, evenly spread.
 
     Returns:
         The same where no cache grows, such as a static one.
@@ -129,7 +129,7 @@ class _Longer:
     """A copy of a trace, with events put between.
 
     Args:
-        source: What is copied.
+        source: The trace to copy.
     """
 
     def __init__(self, source: Trace) -> None:
@@ -157,7 +157,7 @@ class _Longer:
             trace.last_step = self._source.last_step + ahead
 
     def grow(self, part: _Part, count: int) -> None:
-        """Read so many tokens before the cache is as long as in a part, then make it that."""
+        """Read ``count - 1`` tokens before the cache is as long as in a part, then make it that."""
         now = dict(zip(part.new, part.old, strict=True))  # what stands where those of the part do
         for step in range(1, count):
             now = self._read_token(part, now, step / count)

@@ -37,11 +37,11 @@ from .weights import check_weights
 
 
 def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> GenerationAnswer:
-    """Predict generating so many texts at once, the most that fit, and the longest ones.
+    """Predict generating the requested number of texts at once, the most that fit, and the longest.
 
     Args:
         request: Its GPU is one of the catalogue; its batch size is the number of texts.
-        texts: How long they are.
+        texts: Lengths of the texts.
         emit: Receives log lines.
 
     Raises:
@@ -120,7 +120,7 @@ def _not_even_one(workload: Workload, texts: Texts, trial: Trial, gpu: Gpu) -> D
 
 
 def _batches(probe: Callable[[int], Trial], found: SearchOutcome, asked: int) -> list[Trial]:
-    """The trials of each power of two that fits, the one asked and both sides of the limit."""
+    """The trials of each power of two that fits, the requested one and both sides of the limit."""
     sizes = {2**power for power in range(found.largest_batch_size.bit_length())}
     sizes |= {asked, found.largest_batch_size, found.next_batch_size}
     known = {trial.batch_size: trial for trial in found.trials}

@@ -1,4 +1,4 @@
-"""How far a prediction may be off: ranges from known residuals.
+"""Intervals of predictions: ranges from known residuals.
 
 A residual is a measured value next to its prediction. Those of memory on real GPUs are in
 ``calibration.toml`` next to this file; ``memorymark validate prediction --gpu local --write`` adds
@@ -32,7 +32,7 @@ _FARTHEST = 10.0  # a value further off is a mistake in the file, such as a wron
 
 
 class Counted(StrEnum):
-    """What a value measures; only values of the same kind are comparable."""
+    """Quantity that a value measures; only values of the same kind are comparable."""
 
     PEAK_ALLOCATED = "peak_allocated_bytes"
     PEAK_RESERVED = "peak_reserved_bytes"
@@ -53,11 +53,11 @@ class Residual:
         gpu: A catalogue name, or the driver's name of the device.
         workload: The fields of the workload that are not at their defaults.
         batch_size: Samples per step.
-        counted: In bytes, or seconds.
+        counted: The quantity, in bytes or seconds.
         predicted: ``None`` for a step that depends on a host of which nothing was known.
-        source: Who measured it, when, and with what.
+        source: Person, date and tool of the measurement.
         forward_only: Whether only the forward pass ran.
-        predictor: Of a step time: what predicted it, as
+        predictor: For a step time, its predictor, as
             :func:`~engine.prediction.speed_model.step_predictor` names it.
     """
 
@@ -91,7 +91,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class RelativeRange:
-    """Where the true value lies, as shares of the predicted one: ``low <= 1 <= high``."""
+    """Range of the true value, as shares of the predicted one: ``low <= 1 <= high``."""
 
     low: float
     high: float
@@ -110,12 +110,12 @@ class RelativeRange:
 
 
 ASSUMED_MEMORY = RelativeRange(0.85, 1.15)
-"""Without any residuals."""
+"""Default without any residuals."""
 
 WITH_WORKSPACES = RelativeRange(0.90, 1.15)
-"""Of a step with convolutions: how the allocator packs tensors around cuDNN's workspaces depends on
-their exact sizes. Of our own runs on an H100 a ConvNeXt took most, 9% more, and a ResNet least, 2%
-less; of published runs, predicted without workspaces, MobileNetV2 took 15% more."""
+"""Range for a step with convolutions: how the allocator packs tensors around cuDNN's workspaces
+depends on their exact sizes. Of our own runs on an H100 a ConvNeXt took most, 9% more, and a ResNet
+least, 2% less; of published runs, predicted without workspaces, MobileNetV2 took 15% more."""
 
 
 def range_of(
@@ -129,7 +129,7 @@ def range_of(
     they count as one.
 
     Args:
-        residuals: Of the kind that is predicted.
+        residuals: Residuals of the kind that is predicted.
         least_share: The least width of a side before that factor.
         assumed: The range without residuals.
     """
@@ -151,16 +151,16 @@ def device_used_interval(
     convolves: bool = False,
     unsure: tuple[int, int] = (0, 0),
 ) -> tuple[int, int]:
-    """Where the device memory lies that a batch really uses.
+    """Interval of the device memory that a batch really uses.
 
     Args:
-        used_bytes: As predicted.
-        total_bytes: Of the GPU. cuDNN takes smaller workspaces where memory is short, so they alone
-            do not exceed it.
-        jumps: How many bytes more the allocator would hold unused at batch sizes nearby, or fewer
-            below 0. Where it does, small differences decide how it packs.
+        used_bytes: The predicted value.
+        total_bytes: Memory of the GPU. cuDNN takes smaller workspaces where memory is short, so
+            they alone do not exceed it.
+        jumps: Bytes that the allocator would hold unused at batch sizes nearby in addition, or
+            fewer below 0. Where it does, small differences decide how it packs.
         convolves: Whether the step has convolutions.
-        unsure: How many bytes fewer and more the CUDA context may take.
+        unsure: Bytes fewer and more that the CUDA context may take.
     """
     span, packings = memory_range(), (0, *jumps)
     low = span.low_bytes(used_bytes + min(packings))
@@ -175,7 +175,7 @@ def step_time_range(family: str, has_rows: bool, launch_limited: bool) -> Relati
     """The range of predicted step times that nothing measured has corrected, from known steps.
 
     Args:
-        family: Of the step (:class:`~engine.prediction.step_time.Family`).
+        family: Family of the step (:class:`~engine.prediction.step_time.Family`).
         has_rows: Whether published steps of the GPU are among those that were fitted.
         launch_limited: Whether the GPU waits for its host, whose launch time is known.
     """

@@ -1,4 +1,4 @@
-"""Which kind of kernel runs an operation, and what decides how fast it is."""
+"""The kind of kernel that runs an operation, and the facts that decide its speed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Kind(IntEnum):
 
 
 class Format(IntEnum):
-    """Which units compute, with PyTorch's default settings."""
+    """Units that compute, with PyTorch's default settings."""
 
     FP32 = 0
     TF32 = 1
@@ -61,7 +61,7 @@ usual kernels have them."""
 ALIGNED = 8
 """Numbers of half precision in the 16 bytes that tensor cores load at once (cuBLAS' documentation,
 "Tensor Core Usage"): rows of matrices that do not begin at a multiple are read by slower kernels.
-The words of GPT-2, 50,257, and the three colours of images are the usual cases."""
+GPT-2's vocabulary of 50,257 and the three colours of images are the usual cases."""
 
 _GROUPS_AT_ONCE = 32
 """With the channels last, ResNeXts with 32 and 64 groups run several times faster than RegNets and
@@ -153,11 +153,11 @@ class Kernel:
         kind: The rates that it reaches.
         format: The units that compute.
         flops: Its floating-point operations.
-        bytes_moved: Of its tensors, each once.
-        inner: How many products each element of the result sums over.
-        columns: Of the result; of a convolution the output channels, in a group if it computes with
-            matrices.
-        tiles: How many tiles of :data:`TILE` by :data:`TILE` the result has.
+        bytes_moved: Bytes of its tensors, each once.
+        inner: Number of products that each element of the result sums over.
+        columns: Columns of the result; for a convolution the output channels, in a group if it
+            computes with matrices.
+        tiles: Number of tiles of :data:`TILE` by :data:`TILE` in the result.
         relaid: 1 for a convolution whose images have to be laid out anew, else 0: tensor cores want
             their channels last, PyTorch's depthwise kernels want them first.
         unaligned: 1 for a product or a convolution on tensor cores whose rows or channels are not
@@ -179,7 +179,7 @@ def kernel_of(operation: Operation, *, tf32: bool, tf32_products: bool) -> Kerne
     """The kernel of an operation; ``None`` where none runs.
 
     Args:
-        operation: Of a trace.
+        operation: An operation of a trace.
         tf32: Whether the GPU has units for TF32.
         tf32_products: Whether matrix products of fp32 may use them; convolutions always may, by
             PyTorch's default.

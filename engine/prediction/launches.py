@@ -1,4 +1,4 @@
-"""What a step keeps one core of the host busy with, in launches.
+"""Work of a step for one core of the host, in launches.
 
 Python, autograd and the driver take longer for some operations than for others. A launch is the
 mean over the operations of a training step of BERT in fp32, so that the launches of a step times

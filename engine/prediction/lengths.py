@@ -19,10 +19,10 @@ from ..workload import Workload
 from .tracer import TraceAt
 
 PROBABILITY = 0.99
-"""That no batch of a run needs more memory than predicted; how many make a run is a setting."""
+"""Probability that no batch of a run needs more memory than predicted; its length is a setting."""
 
 _STEPS = 32
-"""So many lengths are told apart, up to the longest: the worst one is rounded up."""
+"""Number of distinct lengths, up to the longest: the worst one is rounded up."""
 
 _UNIT = 64
 """Tokens of the short rows that stand for a long one: without padding and masks, memory grows by
@@ -36,14 +36,14 @@ class Batches:
     """The batches of a workload whose samples differ in length.
 
     Attributes:
-        workload: With a batching that is not fixed, and all of its sizes.
+        workload: A workload with a batching that is not fixed, and all of its sizes.
     """
 
     workload: Workload
 
     @cached_property
     def lengths(self) -> Lengths:
-        """Of its samples, cut at the sequence length."""
+        """Lengths of its samples, cut at the sequence length."""
         return Lengths.parse(self.workload.sample_lengths or "").cut(self.most)
 
     @property
@@ -97,8 +97,8 @@ class Batches:
     def samples_per_row(self) -> float:
         """Samples that a batch has for each of its size.
 
-        Packed rows are taken to be full. A batch of so many tokens has as many samples as hold
-        them: those of a batch are alike in length, since they are sorted first.
+        Packed rows are taken to be full. A batch with a token limit has as many samples as hold
+        that many: those of a batch are alike in length, since they are sorted first.
         """
         return self.worst(1) / self.lengths.mean if self._is_full else 1.0
 
@@ -121,7 +121,7 @@ class Batches:
         )
 
     def told(self, batch_size: int) -> str:
-        """What an answer says about the batches of one size."""
+        """Caveat of an answer about the batches of one size."""
         found = self.of_batch(batch_size)
         worst, samples = f"{found.worst_tokens:,} tokens", self.samples_per_row
         if self.workload.batching is Batching.PACKED:
@@ -166,7 +166,7 @@ def lengths_of(workload: Workload, batch_size: int) -> BatchLengths | None:
 
 
 def about_lengths(workload: Workload, batch_size: int) -> list[str]:
-    """What an answer says about the lengths of its samples, where they differ."""
+    """Caveats of an answer about the lengths of its samples, where they differ."""
     if workload.batching is Batching.FIXED:
         return []
     return [Batches(workload).told(batch_size)]
@@ -176,7 +176,7 @@ class OfEveryLength:
     """Traces a workload whose samples differ in length; a :data:`~.tracer.TraceAt`.
 
     Args:
-        workload: What is trained.
+        workload: The workload.
         trace_with: Traces a workload of one length at every batch size.
     """
 
@@ -213,7 +213,7 @@ class OfEveryLength:
         return min(_UNIT, self._batches.most)
 
     def _work_of_row(self, tokens: float, length: float) -> list[Operation]:
-        """The operations of a row of so many tokens in samples of a length, which attention sees.
+        """Operations of a row of ``tokens`` tokens in samples of a length, which attention sees.
 
         Work grows evenly by the token, and at the same number of tokens by the length.
         """

@@ -52,7 +52,7 @@ def find_limits(
 
     Args:
         request: The current batch, the batch multiple and the global batch.
-        gpu: Where.
+        gpu: The GPU.
         predict: The trial of a batch size there; its memory alone is enough where there is
             ``speed``.
         careful: The same with a careful interval, for the safe batch.
@@ -143,7 +143,7 @@ def gain(
 
 
 def _usable_bytes(request: Request, gpu: Gpu) -> int:
-    """What the caching allocator can have, which is what the trials are judged by."""
+    """Bytes that the caching allocator can have, by which the trials are judged."""
     if isinstance(request, AnalysisRequest):
         return usable_bytes(request.workload, gpu)
     return max(0, gpu.usable_bytes - nccl_bytes(request.world_size))
@@ -159,14 +159,14 @@ def predict_largest(
     """Find the largest batch that is predicted to fit, and show the limit by few trials.
 
     Near the limit the caching allocator returns unused memory, so that reserved memory no longer
-    tells how far the limit is, and the search may take more than ten trials of milliseconds each.
+    shows how far the limit is, and the search may take more than ten trials of milliseconds each.
     Only those on both sides of the limit matter to a reader, so only they go through the probe.
 
     Args:
         predict: The trial of a batch size.
         probe: The same for the trials of the outcome.
         batch_multiple: Only multiples of it are tried.
-        limit_bytes: What the caching allocator can have.
+        limit_bytes: Limit of the caching allocator.
         known: Trials made before.
     """
     search = partial(
@@ -187,7 +187,7 @@ def largest_safe(
     Args:
         predict: The trial of a batch size.
         largest: The largest that is predicted to fit, a multiple.
-        total_bytes: Of the GPU.
+        total_bytes: Memory of the GPU.
         batch_multiple: Only multiples of it count.
         careful: The same with an interval that is never narrower, where that takes longer: only
             what is safe without it is looked at again.

@@ -28,7 +28,7 @@ STRIDE = 128
 the length at these alone."""
 
 _POINTS, _FARTHEST = 16, 1.1
-"""Of the chart: how many lengths, and how far beyond the longest that fits."""
+"""Number of lengths in the chart, and its end as a multiple of the longest that fits."""
 
 Emit = Callable[[Event], None]
 
@@ -77,9 +77,9 @@ class Search:
     Args:
         trace_at: The trace of a length, at the same batch each time.
         trial_of: The trial of such a trace.
-        gpu: Where.
+        gpu: The GPU.
         emit: Receives a log line for each length that is traced.
-        usable_bytes: What the caching allocator can have; ``None`` for all that the GPU leaves.
+        usable_bytes: Limit of the caching allocator; ``None`` for all that the GPU leaves.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ from ..workload import Workload
 
 LORA_RANK = 8
 GPU_COUNTS = (2, 4, 8)
-"""Of the machines that FSDP is tried on."""
+"""GPU counts tried with FSDP."""
 
 EIGHT_BIT, APOLLO = "8-bit AdamW", "APOLLO"
 LORA, LESS_ACCUMULATION = "LoRA", "less accumulation"
@@ -66,14 +66,14 @@ Combination = tuple[Move, ...]
 
 @dataclass(frozen=True)
 class Reached:
-    """What was found of one combination.
+    """Findings about one combination.
 
     Attributes:
-        rung: At its recommended batch.
+        rung: The rung at its recommended batch.
         applies: Whether the model can be trained that way.
         is_adapted: Whether only adapters are trained.
         memory_bound: Whether memory keeps it from its best speed.
-        optimizer_share: Of the time of a step.
+        optimizer_share: Share of the optimizer in the time of a step.
     """
 
     rung: Rung
@@ -228,9 +228,9 @@ def next_combinations(
     Where only LoRA makes it fit, more GPUs are tried.
 
     Args:
-        found: What was tried; the unchanged workload, without a move, is among it.
+        found: The combinations tried; the unchanged workload, without a move, is among them.
         moves: Every single move, by :func:`moves_for`.
-        shards: Those to more GPUs.
+        shards: The moves to more GPUs.
         may_fit: Whether a combination's weights, gradients and optimizer state alone fit.
     """
     today = found[()]
@@ -348,11 +348,11 @@ def _fitting(found: Mapping[Combination, Reached]) -> list[Combination]:
 
 
 def least_bytes(workload: Workload, parameters: float) -> float:
-    """What weights, gradients and optimizer state take at least, on each GPU.
+    """Lower bound of weights, gradients and optimizer state on each GPU, in bytes.
 
     Args:
         workload: Its precision, optimizer, LoRA, quantization and sharding count.
-        parameters: How many numbers the model has.
+        parameters: Number of parameters of the model.
     """
     if workload.cpu_offload:
         return 0.0

@@ -1,4 +1,4 @@
-"""How far predictions were off where training was measured: published figures, in groups.
+"""Errors of predictions where training was measured: published numbers, in groups.
 
 They are in ``past_errors.toml`` next to this file, which ``python -m benchmarks.results`` writes.
 """
@@ -19,18 +19,18 @@ FILE = Path(__file__).with_name("past_errors.toml")
 ALL = "all"
 
 LEAST = 5
-"""With fewer measurements, no percentile is told."""
+"""With fewer measurements, no percentile is given."""
 
 _CONVOLUTIONAL = {"convnext", "convnextv2", "regnet", "resnet", "vgg"}
 _BOTH = {"mobilevit"}
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """What a share of the values does not exceed, interpolated linearly between two of them.
+    """The value that a share of the values does not exceed, interpolated linearly between two.
 
     Args:
-        values: In any order; one at least.
-        share: In thousandths, between 0 and 1.
+        values: Values in any order; one at least.
+        share: A share in thousandths, between 0 and 1.
     """
     if len(values) == 1:
         return values[0]
@@ -38,7 +38,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 class Predicted(StrEnum):
-    """What is predicted."""
+    """Predicted quantity."""
 
     MEMORY = "memory"
     STEP_TIME = "step time"
@@ -58,7 +58,7 @@ class Errors:
 
     @classmethod
     def of(cls, errors: Iterable[float]) -> Errors | None:
-        """Of signed errors; ``None`` without any."""
+        """Summary of signed errors; ``None`` without any."""
         sizes = [abs(error) for error in errors]
         if not sizes:
             return None
@@ -71,7 +71,7 @@ class Group:
     """Published measurements that have something in common.
 
     Attributes:
-        of: What was predicted.
+        of: The predicted quantity.
         models: A ``model_type``, a family (:func:`family_of_type`), or :data:`ALL`.
         gpu: A name of the catalogue; empty for all GPUs.
         sources: Who measured.
@@ -104,7 +104,7 @@ def groups_like(of: Predicted, model_type: str, gpu: str) -> list[Group]:
     family on the GPU is left out where its type was measured there.
 
     Args:
-        of: What is predicted.
+        of: The predicted quantity.
         model_type: Empty where it is not known.
         gpu: A name of the catalogue; empty for another.
     """

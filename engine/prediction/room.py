@@ -1,4 +1,4 @@
-"""What the memory that the current batch leaves free could be used for, by a few traces each."""
+"""Uses of the memory that the current batch leaves free, by a few traces each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AS_FAST = 0.95
 """The share of this GPU's speed from which another one counts as equally fast."""
 
 MAX_TRACES = 4
-"""For one answer; each takes seconds with a large model."""
+"""Limit of traces for one answer; each takes seconds with a large model."""
 
 _STEP = 512
 
@@ -32,7 +32,7 @@ def longest_sequence(climb: Climb) -> int | None:
 
     Memory grows along a line, or faster where all scores of the attention are kept. So a line
     through what weights, gradients and optimizer state take and today's length rules out what is
-    too long. One through a length that fits and one that does not tells where to look between them.
+    too long. One through a length that fits and one that does not shows where to look in between.
 
     Returns:
         ``None`` if none longer than today's fits, the model takes no sequence, or its samples
@@ -118,8 +118,8 @@ def room(
     Args:
         climb: The workload and its GPU.
         options: Every GPU.
-        sequence_length: By :func:`longest_sequence`.
-        model: By :func:`largest_sibling`.
+        sequence_length: The result of :func:`longest_sequence`.
+        model: The result of :func:`largest_sibling`.
     """
     today = climb.today
     if not today.fits:

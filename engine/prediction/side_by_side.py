@@ -32,7 +32,7 @@ _NICENESS = 10
 
 
 def processes_here() -> int:
-    """How many processes can work at a time: one where forks cannot be made, or not trace."""
+    """Number of processes that can work at a time: one where forks cannot be made, or not trace."""
     if not hasattr(os, "fork"):
         return 1
     from ..tracing.hidden_gpus import forks_can_trace  # loads torch
@@ -49,7 +49,7 @@ class SideBySide(Generic[_Key, _Found]):
     """Tasks that are done in forked processes; with one process, in this one.
 
     Args:
-        processes: How many work at a time.
+        processes: Number of processes that work at a time.
     """
 
     def __init__(self, processes: int) -> None:
@@ -62,13 +62,13 @@ class SideBySide(Generic[_Key, _Found]):
 
         Args:
             key: Given back with what it finds.
-            task: What it returns is pickled.
+            task: The task, whose result is pickled.
             first: Whether it comes before those that wait already.
         """
         (self._waiting.appendleft if first else self._waiting.append)((key, task))
 
     def results(self) -> Iterator[tuple[_Key, _Found | EngineError]]:
-        """What the tasks find, as they end. More may be added meanwhile.
+        """Results of the tasks, as they end. More may be added meanwhile.
 
         A task that fails gives the error that it raised; one whose process was killed, or that
         raised something else there, an error that says so.

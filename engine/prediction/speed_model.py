@@ -26,7 +26,7 @@ STEP_PREDICTOR = "step_predictor"
 _STEP_TIMES = ("step_time.py", "kernels.py", "speed_model.py", "step_time.toml")
 
 _SHARPNESS = 3
-"""How sharply a power limit sets in: at half of it 4% are lost, where they meet 21%."""
+"""Sharpness with which a power limit sets in: at half of it 4% are lost, where they meet 21%."""
 
 GENERATIONS = {
     6.1: "pascal",
@@ -38,16 +38,16 @@ GENERATIONS = {
     9.0: "hopper",
     12.0: "blackwell",
 }
-"""Of GPUs, by compute capability."""
+"""Generations of GPUs, by compute capability."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What one generation of GPUs has in common.
+    """Constants that one generation of GPUs has in common.
 
     Attributes:
-        joules_per_flop: Of whole matrix products, by :class:`~engine.prediction.kernels.Format`: it
-            and the GPU's power limit its rate.
+        joules_per_flop: Energy of whole matrix products, by
+            :class:`~engine.prediction.kernels.Format`: it and the GPU's power limit its rate.
         flops: Factor on the rate of products and convolutions, by format.
         bandwidth: Factor on the bandwidth.
     """
@@ -62,23 +62,23 @@ class SpeedModel:
     """All constants of a step's time on the GPU and its host.
 
     Attributes:
-        kernel_seconds: For a kernel to start and drain.
+        kernel_seconds: Time for a kernel to start and drain.
         overlap: The share that the shorter of moving and computing adds to the longer, by kind.
-        host_seconds: For Python and PyTorch to launch one operation.
-        copy_bytes_per_second: From the host's pageable memory to the GPU.
-        launches: How many launches of the mean one is, by
+        host_seconds: Time for Python and PyTorch to launch one operation.
+        copy_bytes_per_second: Copy rate from the host's pageable memory to the GPU.
+        launches: Cost of a launch in mean launches, by
             :class:`~engine.prediction.launches.Launch`.
-        step_launches: How many of the mean a step takes besides.
+        step_launches: Mean launches that a step takes besides.
         bandwidth: Share of the peak bandwidth, by :class:`~engine.prediction.kernels.Kind`.
         asking: Bytes per second that each multiprocessor moves where memory is no limit, by kind.
         compute: Share of the sustained FLOP rate of large products, by kind and format
             (``kind * FORMATS + format``).
-        half_inner, half_columns, half_tiles: Where half of that is reached, by kind: the length of
-            the sums; the columns; the tiles for each multiprocessor.
-        relaid: How many times its bytes a convolution moves more where its images have to be laid
-            out anew, by kind and format.
+        half_inner, half_columns, half_tiles: Sizes at which half of that is reached, by kind: the
+            length of the sums; the columns; the tiles for each multiprocessor.
+        relaid: Multiple of its bytes that a convolution moves in addition where its images have to
+            be laid out anew, by kind and format.
         unaligned: Share of its rate that a product reaches whose rows are not aligned, by format.
-        generations: By name.
+        generations: Generations of GPUs, by name.
         gpus: Factor on the speed of a GPU with measurements, by name.
         ranges: Low and high of measured over predicted steps, by family, whether there are
             measurements of the GPU, and whether the GPU waits for its host.
@@ -105,8 +105,8 @@ class SpeedModel:
     def moving_seconds(self, kernel: Kernel, rates: Rates) -> float:
         """The time that a kernel takes to move its bytes, at a GPU's rates.
 
-        Neither memory nor what its multiprocessors ask of it is all that limits a kernel: the time
-        is the sum of what either would take alone.
+        Neither memory nor its multiprocessors' requests alone limit a kernel: the time is the sum
+        of what either would take alone.
         """
         again = kernel.relaid * self.relaid[kernel.kind * FORMATS + kernel.format]
         moved = kernel.bytes_moved * (1 + again)
@@ -135,7 +135,7 @@ class SpeedModel:
         return kernel.flops / (flops_per_second * share * filled)
 
     def rates(self, gpu: Gpu) -> Rates:
-        """What a GPU sustains, in its generation and within its power."""
+        """Rates that a GPU sustains, in its generation and within its power."""
         generation = self.generations[generation_of(gpu.compute_capability)]
         speed = self.gpus.get(gpu.name, 1.0)
         peaks = {Format.FP32: gpu.fp32_flops, Format.HALF: gpu.fp16_flops}
@@ -158,12 +158,12 @@ class SpeedModel:
 
 @dataclass(frozen=True)
 class Rates:
-    """What one GPU sustains.
+    """Rates that one GPU sustains.
 
     Attributes:
-        flops_per_second: In large products, by format.
-        bytes_per_second: Of its memory.
-        multiprocessors: How many it has.
+        flops_per_second: FLOP rate in large products, by format.
+        bytes_per_second: Bandwidth of its memory.
+        multiprocessors: Number of multiprocessors.
         speed: The factor of this GPU, part of both rates.
     """
 

@@ -56,13 +56,13 @@ class Family(StrEnum):
 
 @dataclass(frozen=True)
 class Scales:
-    """What the measured times of one GPU and host change in the model; factors on its rates.
+    """Factors on the model's rates from the measured times of one GPU and host.
 
     Attributes:
-        compute, bandwidth: On the FLOP rate and the memory bandwidth of every kernel.
-        kernels: On how fast a kernel starts and drains.
-        host: On how fast the host launches operations.
-        copy: On the rate from the host's memory to the GPU.
+        compute, bandwidth: Factors on the FLOP rate and the memory bandwidth of every kernel.
+        kernels: Factor on the speed at which a kernel starts and drains.
+        host: Factor on the speed at which the host launches operations.
+        copy: Factor on the rate from the host's memory to the GPU.
     """
 
     compute: float = 1.0
@@ -80,9 +80,9 @@ class StepTime:
     """The predicted time of one training step.
 
     Attributes:
-        seconds: From one step to the next.
-        gpu_seconds: What the GPU's kernels take.
-        host_seconds: What the host takes to launch them.
+        seconds: Time from one step to the next.
+        gpu_seconds: Time of the GPU's kernels.
+        host_seconds: Time of the host to launch them.
         filled: The share of the time in which the GPU moves or computes as fast as it would with
             many more samples: the rest goes to launching, starting and half-empty waves of kernels.
         fastest, slowest: ``seconds`` with the fastest host that is assumed, and the slowest; the
@@ -107,9 +107,9 @@ class KernelTime:
     """The time of one kernel on one GPU, in its parts.
 
     Attributes:
-        moving, computing: What the model predicts for each.
+        moving, computing: Predicted time of each.
         overlap: The share that the shorter of them adds to the longer.
-        busy: What the longer of them would be if there were samples to fill the GPU.
+        busy: The longer of them if there were samples to fill the GPU.
     """
 
     moving: float
@@ -124,7 +124,7 @@ class Part:
 
     Attributes:
         kernels: The number of kernels, by their times.
-        launches: What launching them keeps the host busy with, in launches of the mean.
+        launches: Work of the host to launch them, in mean launches.
     """
 
     kernels: Mapping[KernelTime, int]
@@ -136,16 +136,16 @@ class StepWork:
     """The work of one training step on one GPU, in time as the model has it.
 
     Attributes:
-        passes: Of the forward and the backward pass.
-        update: Of the optimizer, with what else the host does once in a step.
-        micro_batches: How many a step has.
-        link_seconds: How long the link to other GPUs, and to offloaded tensors, is busy.
-        copied_bytes: Of the batch, from the host to the GPU.
-        on_host_seconds: How long the GPU waits for the host: for an optimizer that runs there, and
-            for copies in the stream of its kernels.
-        waiting_seconds: How long the link is busy while the step waits for it, as for the sums of
-            split layers.
-        launch_seconds: What the host takes for a launch, where that is known.
+        passes: Work of the forward and the backward pass.
+        update: Work of the optimizer, with what else the host does once in a step.
+        micro_batches: Number of micro-batches in a step.
+        link_seconds: Time for which the link to other GPUs, and to offloaded tensors, is busy.
+        copied_bytes: Bytes of the batch copied from the host to the GPU.
+        on_host_seconds: Time for which the GPU waits for the host: for an optimizer that runs
+            there, and for copies in the stream of its kernels.
+        waiting_seconds: Time for which the link is busy while the step waits for it, as for the
+            sums of split layers.
+        launch_seconds: Time of the host for a launch, where that is known.
     """
 
     passes: tuple[Part, Part]
@@ -159,7 +159,7 @@ class StepWork:
 
     @property
     def launches(self) -> float:
-        """What the step keeps one core of the host busy with, in launches of the mean."""
+        """Work of the step for one core of the host, in mean launches."""
         return math.fsum(part.launches for part in (*self.passes, self.update))
 
     def seconds(self, scales: Scales = UNSCALED) -> float:
@@ -202,14 +202,14 @@ class StepWork:
 
 
 def queue_seconds(phases: Iterable[tuple[float, float]]) -> float:
-    """When a GPU is through with the phases of a step that its host launches ahead.
+    """Time at which a GPU has finished the phases of a step that its host launches ahead.
 
     Within a phase, both work at an even pace, so the GPU ends no sooner than its host, and no
     sooner than its own work takes from when it could begin. A host that is ahead after one phase
     stays ahead in the next.
 
     Args:
-        phases: What each keeps the host busy and the GPU, in seconds.
+        phases: Times for which each keeps the host and the GPU busy, in seconds.
     """
     host = gpu = 0.0
     for launching, computing in phases:
@@ -252,13 +252,13 @@ def step_work(
     cross over.
 
     Args:
-        operations: Those of one step, as :func:`~engine.prediction.tracer.trace` records them:
+        operations: Operations of one step, as :func:`~engine.prediction.tracer.trace` records them:
             of two micro-batches where a step accumulates that many or more.
-        gpu: With its peak rates, and its host's launch time where that was measured.
+        gpu: The GPU, with its peak rates, and its host's launch time where that was measured.
         precision: Decides whether fp32 matrix products may use TF32.
-        micro_batches: How many the step really has. The second traced one stands for all later
+        micro_batches: Number that the step really has. The second traced one stands for all later
             ones; the optimizer runs once.
-        link_bytes_per_second: How fast a GPU sends to others, where several share the work.
+        link_bytes_per_second: Rate at which a GPU sends to others, where several share the work.
     """
     time_of = _times_on(gpu, precision)
     model = speed_model()
@@ -334,7 +334,7 @@ def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTim
 
 
 def runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
-    """How often a step with that many micro-batches runs each operation of its trace.
+    """Runs of each operation of a trace in a step with that many micro-batches.
 
     A micro-batch begins where its inputs are copied to the device. The first one creates the
     gradients and later ones add to them, so only the last traced one is repeated.
@@ -373,16 +373,16 @@ def time_range(operations: Sequence[Operation], gpu: Gpu, step: StepTime) -> Rel
 def ratio_span(
     one: StepTime, other: StepTime, gained: float, noise: float | None = None
 ) -> tuple[float, float]:
-    """Where the speed of the other over that of the one may lie, as shares of what is predicted.
+    """Range of the speed of the other over that of the one, as shares of the predicted ratio.
 
     Both run on the same host, however fast that is.
 
     Args:
         one: The step of today.
-        other: The step of another batch, or of what moves make of the workload.
+        other: The step of another batch, or of the workload with moves.
         gained: The predicted speed of the other over that of the one, in samples.
-        noise: How far the ratio may be off on a known host, as a share; by default, that of two
-            batches of one workload.
+        noise: Relative error of the ratio on a known host; by default, that of two batches of one
+            workload.
     """
     if noise is None:
         fills = min(one.filled, other.filled) >= FILLED

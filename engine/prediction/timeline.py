@@ -19,7 +19,7 @@ def timeline(trace: Trace, points: int = 200) -> list[TimelinePoint]:
     Bytes are those of the tensors, which the caching allocator rounds up.
 
     Args:
-        trace: Of at least one step.
+        trace: A trace of at least one step.
         points: The maximum number of points; at least 3.
     """
     events = trace.events[trace.last_step :]
@@ -40,7 +40,7 @@ def largest_tensors(trace: Trace, count: int = 10) -> list[LargeTensor]:
     """The largest tensors alive at the peak of the last step, largest first.
 
     Args:
-        trace: Of at least one step.
+        trace: A trace of at least one step.
         count: The maximum number of tensors.
     """
     totals = _totals(trace)

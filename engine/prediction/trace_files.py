@@ -27,7 +27,7 @@ FOLDER_VARIABLE = "ENGINE_TRACES"
 """Environment variable with the folder of the traces; empty to keep none on disk."""
 
 MAX_BYTES = 256 * 2**20
-"""Of all files: those that were used least recently are removed. A workload takes 20 to 400 kB."""
+"""Limit of all files: the least recently used are removed. A workload takes 20 to 400 kB."""
 
 _SUFFIX = ".trace"
 _PACKAGE = __name__.removesuffix("prediction.trace_files")  # ``memorymark.`` where installed
@@ -41,8 +41,8 @@ class TraceFiles:
     are written as a whole or not at all, so processes may share the folder.
 
     Attributes:
-        folder: Need not exist.
-        most_bytes: Of all files together.
+        folder: The folder, which need not exist.
+        most_bytes: Limit of all files together.
         code: Names what the traces depend on besides the workload; by default the fingerprint of
             all of the engine.
     """
@@ -52,7 +52,7 @@ class TraceFiles:
     code: str = ""
 
     def load(self, workload: Workload, warn: Callable[[str], object]) -> Any:
-        """What was saved for a workload; ``None`` if nothing was, or it cannot be read.
+        """The traces saved for a workload; ``None`` if there are none, or they cannot be read.
 
         Args:
             workload: Its traces.
@@ -74,7 +74,7 @@ class TraceFiles:
 
         Args:
             workload: Its traces.
-            traces: Of the engine's own classes.
+            traces: Objects of the engine's own classes.
             warn: Receives a sentence where they cannot be kept.
         """
         content = zlib.compress(pickle.dumps(traces, protocol=5), level=1)
@@ -105,7 +105,7 @@ class TraceFiles:
 
 
 def trace_files() -> TraceFiles | None:
-    """Those of this machine; ``None`` if the environment says that none are kept."""
+    """Trace files of this machine; ``None`` if the environment says that none are kept."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder == "":
         return None

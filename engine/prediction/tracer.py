@@ -63,15 +63,15 @@ def trace(
     """Trace two training steps at one batch size.
 
     Args:
-        workload: What is trained.
+        workload: The workload.
         batch_size: Samples per step.
-        behaviour: Of the GPU; ``None`` traces what the CPU does.
+        behaviour: Behaviour of the GPU; ``None`` traces what the CPU does.
         forward_only: Whether to trace the forward pass alone, to compare with.
-        rank: Of the GPU among those that share the work.
+        rank: Rank of the GPU among those that share the work.
 
     Raises:
         NeedsTwoSamples: If PyTorch refuses a batch of 1.
-        InvalidInput: If the attention asked for does not take the model's tensors.
+        InvalidInput: If the chosen attention does not take the model's tensors.
     """
     return trace_model(
         meta_model(workload, rank),
@@ -84,7 +84,7 @@ def trace(
 
 
 def meta_model(workload: Workload, rank: int = 0) -> torch.nn.Module:
-    """What a GPU runs of the workload's model, on the meta device."""
+    """The part of the workload's model that a GPU runs, on the meta device."""
     with torch.device("meta"):
         sharded = workload.parallelism is Parallelism.ZERO_3
         model = build_model(computed_alone(workload), predicting=True, sharded=sharded)
@@ -168,7 +168,7 @@ def fake_device(behaviour: CudaBehaviour | None) -> Iterator[KnownValues]:
     process that only predicts would take a CUDA context away from the trials it predicts for.
 
     Args:
-        behaviour: Of the GPU; ``None`` treats them as on the CPU.
+        behaviour: Behaviour of the GPU; ``None`` treats them as on the CPU.
     """
     hide_gpus()
     with ExitStack() as stack:
@@ -218,7 +218,7 @@ def known_values() -> Iterator[None]:
     Transformers 5.17 draws a number to skip a layer even where none is skipped. Optimizers read the
     number of steps, and the gradient scaler looks for infinite gradients. Detectors match what they
     find with what is there; each object finds its match, whichever it is. ``torch.tensor`` reads
-    tensors in a list itself, past every mode, where it should ask them. ``Module.to`` swaps fake
+    tensors in a list itself, past every mode, where it should dispatch. ``Module.to`` swaps fake
     parameters even with themselves, which those that keep their values do not allow.
     """
     draw, write = torch.rand, torch.tensor

@@ -33,10 +33,10 @@ TraceRequest = Callable[[AnalysisRequest, CudaBehaviour | None, Emit], TraceAt]
 """Traces the workload of a request, as :func:`trace_request` does."""
 
 MAX_WORKLOADS = 8
-"""How many workloads keep their traces, so that changing a setting and changing it back is free."""
+"""Workloads that keep their traces, so that changing a setting and changing it back is free."""
 
 _SIZED = ("cublas_workspace_bytes", "resident_threads")
-"""What decides sizes alone, which are set anew for another GPU."""
+"""Facts that decide sizes alone, which are set anew for another GPU."""
 _Call = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
 
 
@@ -44,8 +44,8 @@ def trace_workload(workload: Workload, behaviour: CudaBehaviour | None, emit: Em
     """Trace a workload at every batch size: from two traces, or one by one where those differ.
 
     Args:
-        workload: What is trained.
-        behaviour: Of the GPU; ``None`` traces what the CPU does.
+        workload: The workload.
+        behaviour: Behaviour of the GPU; ``None`` traces what the CPU does.
         emit: Receives log lines.
     """
     if workload.batching is not Batching.FIXED:
@@ -115,7 +115,7 @@ class SharedTraces:
 
     Args:
         trace_every: Traces the workload at every batch size, given a GPU's behaviour.
-        kept: Those of the workload on disk; ``None`` to keep none there.
+        kept: Traces of the workload on disk; ``None`` to keep none there.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class _OnDisk:
 
     Attributes:
         workload: The one that is traced.
-        files: Where.
+        files: The trace files.
         warn: Receives a sentence where a file cannot be read or written.
     """
 
@@ -181,7 +181,7 @@ class _OnDisk:
     warn: Callable[[str], object]
 
     def load(self, behaviour: CudaBehaviour) -> list[_Family]:
-        """What was saved; ``behaviour`` is for what may have to be traced besides."""
+        """The saved families; ``behaviour`` is for what may have to be traced besides."""
         families = []
         for lookups, traced, workspace_bytes in self.files.load(self.workload, self.warn) or ():
             recording = cast(CudaBehaviour, _RecordingBehaviour(behaviour, lookups))
@@ -239,7 +239,7 @@ class _Family:
 
     @property
     def count(self) -> int:
-        """Of the traces that were made."""
+        """Number of traces that were made."""
         traced = self.traced
         return 2 if isinstance(traced, EveryBatchSize) and traced.single is not None else 1
 
@@ -309,8 +309,8 @@ class KeptTraces:
     batch size after another, and in one process after another.
 
     Args:
-        most: How many workloads are kept in memory, which bounds what they take.
-        files: Those on disk; by default as the environment says, ``None`` for none.
+        most: Maximum number of workloads in memory, which bounds what they take.
+        files: Traces on disk; by default as the environment says, ``None`` for none.
     """
 
     def __init__(

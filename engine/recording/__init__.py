@@ -1,4 +1,4 @@
-"""What a real training run uses: recorded step by step, with next to no overhead.
+"""Recording of what a real training run uses, step by step, with next to no overhead.
 
 :func:`record_training` is for a plain PyTorch loop. :mod:`engine.recording.trainer` has the
 callback for the Hugging Face Trainer, :mod:`engine.recording.lightning` the one for Lightning.

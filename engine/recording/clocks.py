@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 KEPT_STEPS = 4096
-"""How many step times are kept, as a random sample of all steps. In 19 of 20 cases its median lies
+"""Number of step times kept, as a random sample of all steps. In 19 of 20 cases its median lies
 between the true 48.5th and 51.5th percentiles (1.96 · 0.5 / √4096)."""
 
 _SHORTEST = 1e-9

@@ -24,7 +24,7 @@ _MAX_VERSIONS = 32
 
 
 class Loop(StrEnum):
-    """What runs the training loop."""
+    """Kind of training loop."""
 
     PLAIN = "plain"
     TRAINER = "trainer"
@@ -33,7 +33,7 @@ class Loop(StrEnum):
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What one training run really used. Every number is measured.
+    """Measurements and settings of one training run. Every number is measured.
 
     Memory is that of the first process (rank 0), the only one that records.
 
@@ -42,8 +42,8 @@ class TrainingRecord:
         gradient_accumulation: Micro-batches per optimizer step.
         world_size: Devices that share a step.
         steps: Optimizer steps recorded.
-        samples: In all those steps, over micro-batches and devices. The smaller last batch of an
-            epoch counts as a full one, unless the loop passed its number of samples.
+        samples: Samples in all those steps, over micro-batches and devices. The smaller last batch
+            of an epoch counts as a full one, unless the loop passed its number of samples.
         warm_up_steps: First steps, which are counted but not timed.
         timed_steps: Steps after the warm-up, except those that included an evaluation or a
             checkpoint.
@@ -58,14 +58,14 @@ class TrainingRecord:
             Python and all libraries. ``None`` if unknown.
         device: ``cuda``, ``cpu`` or ``mps``.
         device_name: The driver's name for it.
-        device_uuid: From CUDA; empty without it.
+        device_uuid: UUID from CUDA; empty without it.
         device_total_bytes: Its memory; on the CPU, the machine's.
-        versions: Of Python, CUDA and the installed frameworks, by name.
+        versions: Versions of Python, CUDA and the installed frameworks, by name.
         precision: Named as in :class:`~engine.workload.Precision`, or by the framework; empty if
             unknown.
         model_name: For people to read; may be empty.
         started_at, ended_at: UTC, in ISO 8601. The end is that of the last step.
-        loop: What ran the training loop.
+        loop: Kind of training loop.
         interrupted: Whether an exception ended it.
         analysis_id: The analysis that it belongs to, on the lab's site.
         schema_version: Version of this format.

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Setup:
-    """What is known about a training run before it starts.
+    """Facts known about a training run before it starts.
 
     Attributes:
         batch_size: Samples per micro-batch, on each device.
@@ -215,7 +215,7 @@ def record_training(
         sink: Receives the record at the end, such as ``to_file("trainings.jsonl")``.
         gradient_accumulation: Micro-batches per optimizer step.
         world_size: Devices that share a step; only rank 0 records.
-        model_name: What is trained.
+        model_name: Name of the model.
         precision: Named as in :class:`~engine.workload.Precision`.
         analysis_id: The analysis that this training run belongs to.
         warm_up_steps: First steps, which are counted but not timed.

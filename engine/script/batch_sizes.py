@@ -26,7 +26,7 @@ memory where a factory creates its data without PyTorch."""
 
 _ANY = (HIGH, _CHECKED)
 _EVEN = (2 * LOW, _CHECKED + 1)
-"""Where no odd batch is taken, as by mixup or contrastive pairs."""
+"""Batch sizes of a line where no odd batch is taken, as by mixup or contrastive pairs."""
 
 
 def trace_script_at_every_batch_size(
@@ -46,10 +46,10 @@ def trace_script_at_every_batch_size(
     which holds for the others as far as their steps are alike.
 
     Args:
-        script: What is traced.
+        script: The script to trace.
         behaviour: The GPU's; ``None`` for the CPU.
         warn: Receives a sentence if every batch size has to be traced, or only even ones can be.
-        gpu: What the script sees of the GPU; by default one that behaves so.
+        gpu: The GPU that the script sees; by default one that behaves so.
 
     Raises:
         ScriptFailed: If the batch size makes no difference. Also what :func:`trace_script` raises.
@@ -102,9 +102,9 @@ class _Traces:
     the smallest reads.
 
     Args:
-        script: What is traced.
+        script: The script to trace.
         behaviour: The GPU's; ``None`` for the CPU.
-        gpu: What the script sees of the GPU.
+        gpu: The GPU that the script sees.
 
     Attributes:
         low: The steps at the smallest batch size.
@@ -205,7 +205,7 @@ def trace_request(
     """The traces of a request's script, which may accumulate at some batch sizes only.
 
     Args:
-        request: What to analyse.
+        request: The request to analyse.
         behaviour: The GPU's; ``None`` for the CPU.
         warn: Receives a sentence if every batch size has to be traced.
     """

@@ -1,4 +1,4 @@
-"""Where each tensor would be: fake tensors on a GPU that is not there.
+"""Places of tensors: fake tensors on a GPU that is not there.
 
 Fake tensors on ``cuda`` do not work without a GPU: autograd asks the CUDA runtime for its devices
 and streams, and neither a build without CUDA nor one without a device has an answer. So every
@@ -61,10 +61,10 @@ def _is_managed(tensor: torch.Tensor) -> bool:
 
 @dataclass
 class _Running:
-    """What is running.
+    """State of the operators that are running.
 
     Attributes:
-        operators: How many, one inside another; in them, every tensor is on the CPU.
+        operators: Their number, one inside another; in them, every tensor is on the CPU.
         moving: Whether a tensor is moved to the host.
         last_on_gpu: Whether the operator before ran on the GPU.
     """
@@ -112,7 +112,7 @@ class DeviceMode(TorchDispatchMode):
 
 
 def _take_out_place(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Where the result of an operator is; its arguments then say the CPU.
+    """Return the place of an operator's result, and put its arguments on the CPU.
 
     Raises:
         RuntimeError: If the operands are in two places.
@@ -203,8 +203,8 @@ def move(
     Args:
         tensor: A fake one.
         device: ``cuda`` or ``cpu``.
-        dtype: Of the copy; the tensor's own by default.
-        memory_format: Of the copy; the tensor's own by default.
+        dtype: Number format of the copy; the tensor's own by default.
+        memory_format: Memory format of the copy; the tensor's own by default.
     """
     options = {"device": device, "dtype": dtype, "memory_format": memory_format}
     if tensor.requires_grad and torch.is_grad_enabled():
@@ -304,7 +304,7 @@ _METHODS: dict[str, Any] = {
     "is_pinned": lambda tensor, *_: is_pinned(tensor),
     "record_stream": lambda tensor, stream: None,
 }
-"""What a fake tensor answers by its place."""
+"""Attributes and methods of a fake tensor that depend on its place."""
 
 
 def _by_place(group: Callable[..., Any]) -> Callable[..., Any]:
@@ -377,7 +377,7 @@ def placing_tensors(
     """Let tensors be on the host or on the GPU, for as long as the context lasts.
 
     Args:
-        kinds: Whose tensors answer by their place.
+        kinds: Classes whose tensors answer by their place.
         mode: Notes the places, if not a plain :class:`DeviceMode`.
     """
     numbers = list(_numbers_as_devices())

@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` says on a machine with a catalogue GPU.
+"""``torch.cuda`` as on a machine with a catalogue GPU.
 
 Its functions answer for that GPU, streams and events do nothing, and ``torch.autocast("cuda")``
 sets the state of autocasting on the CPU, since that is where the dispatcher sees every tensor, and
@@ -24,14 +24,15 @@ Memory = Callable[[], tuple[int, int]]
 """Returns the bytes allocated now, and the most there have been."""
 
 _CUDA_VERSION = "12.8"
-"""What ``torch.version.cuda`` says where a build has none: code asks only whether it is recent."""
+"""Value of ``torch.version.cuda`` where a build has none: code asks only whether it is recent."""
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What the catalogue knows of what ``torch.cuda.get_device_properties`` returns.
+    """Properties as ``torch.cuda.get_device_properties`` returns them, from the catalogue.
 
-    It does not know the number of multiprocessors, which ``nn.DataParallel`` compares between GPUs.
+    The catalogue does not know the number of multiprocessors, which ``nn.DataParallel`` compares
+    between GPUs.
     """
 
     name: str
@@ -147,7 +148,7 @@ class Generator(torch._C.Generator, metaclass=_AnyGenerator):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # it is one there too
-        """Where it would be."""
+        """Device where it would be."""
         return CUDA if self._device.type == "cuda" else self._device
 
 
@@ -227,8 +228,8 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
     """Let ``torch.cuda`` answer for this GPU, for as long as the context lasts.
 
     Args:
-        gpu: Of the catalogue.
-        memory: What its memory statistics say.
+        gpu: A catalogue GPU.
+        memory: Source of its memory statistics.
     """
     default = Stream()
     answers = _answers(gpu, memory, default)

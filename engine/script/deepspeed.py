@@ -43,7 +43,8 @@ def follow_deepspeed(machine: Machine) -> None:
     Nothing of it can be undone; for a process that traces a script.
 
     Args:
-        machine: Where the script runs. It learns that a part of the trace is computed.
+        machine: The machine that the script runs on. It learns that a part of the trace is
+            computed.
     """
     when_imported({"deepspeed": partial(_take_its_place, machine)})
 
@@ -102,11 +103,10 @@ class FusedAdam(torch.optim.AdamW):
     """In the place of DeepSpeed's kernels, which update in place as PyTorch's do.
 
     Args:
-        parameters: What it updates.
+        parameters: The parameters that it updates.
         adam_w_mode: Changes values only.
         bias_correction: As above.
-        set_grad_none: As above.
-        **options: As for AdamW.
+        set_grad_none: As above. **options: As for AdamW.
     """
 
     def __init__(
@@ -241,9 +241,9 @@ class Engine(torch.nn.Module):
 
     Args:
         module: The model, on the GPU.
-        partitions: What ZeRO keeps.
-        optimizer: What updates it.
-        scheduler: Of the learning rate, called after each step; may be ``None``.
+        partitions: The partitions that ZeRO keeps.
+        optimizer: Updates the model.
+        scheduler: Scheduler of the learning rate, called after each step; may be ``None``.
         settings: DeepSpeed's config.
     """
 

@@ -57,12 +57,12 @@ def read(config: object) -> Mapping[str, Any]:
 
 
 def fields_of(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
-    """The fields of an analysis that say what a DeepSpeed config says.
+    """Fields of an analysis that are equivalent to a DeepSpeed config.
 
     Args:
         config: As DeepSpeed documents it (deepspeed.ai/docs/config-json). What is ``"auto"`` is
             left to the analysis.
-        gpus: How many processes share the training run.
+        gpus: Number of processes that share the training run.
     """
     zero = config.get("zero_optimization") or {}
     stage = zero.get("stage", 0)
@@ -84,11 +84,11 @@ def fields_of(config: Mapping[str, Any], gpus: int) -> dict[str, Any]:
 
 
 def division_of(config: Mapping[str, Any], gpus: int) -> Division:
-    """How ZeRO divides the training run.
+    """Division of the training run by ZeRO.
 
     Args:
         config: As for :func:`fields_of`, of a stage from 1 to 3.
-        gpus: How many processes share the training run.
+        gpus: Number of processes that share the training run.
     """
     zero = _zero(config)
     usual = Division(zero["stage"], gpus)
@@ -110,11 +110,13 @@ def updates_on_host(config: Mapping[str, Any]) -> bool:
 
 
 def batch_sizes(config: Mapping[str, Any], gpus: int) -> tuple[int, int]:
-    """Samples of a micro-batch of one GPU, and micro-batches of a step; of three, two tell all.
+    """Samples of a micro-batch of one GPU, and micro-batches of a step.
+
+    Two of the three settings determine both.
 
     Args:
         config: As for :func:`fields_of`.
-        gpus: How many processes share the training run.
+        gpus: Number of processes that share the training run.
     """
     whole = _number(config.get("train_batch_size"))
     size = _number(config.get("train_micro_batch_size_per_gpu"))
@@ -127,7 +129,7 @@ def batch_sizes(config: Mapping[str, Any], gpus: int) -> tuple[int, int]:
 
 
 def number_format(config: Mapping[str, Any]) -> torch.dtype | None:
-    """What the engine casts all weights to; ``None`` where it leaves them."""
+    """Number format that the engine casts all weights to; ``None`` where it leaves them."""
     for name, format_of_weights in (("bf16", torch.bfloat16), ("bfloat16", torch.bfloat16)):
         if _is_on(config, name):
             return format_of_weights
@@ -135,7 +137,7 @@ def number_format(config: Mapping[str, Any]) -> torch.dtype | None:
 
 
 def not_followed(config: Mapping[str, Any]) -> Iterator[str]:
-    """What a config asks for that is not computed for a script, by its keys."""
+    """Keys of a config that ask for what is not computed for a script."""
     yield from _not_followed_of_zero(_zero(config))
     accumulated = (config.get("data_types") or {}).get("grad_accum_dtype")
     if accumulated and _FORMATS.get(accumulated) is not (number_format(config) or torch.float32):
@@ -175,5 +177,5 @@ def _is_on_host(offload: Mapping[str, Any] | None) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """Whole numbers may be written as floats (5e8)."""
+    """Return a number, as an integer where it is written as a float (5e8)."""
     return int(value) if isinstance(value, float) else value

@@ -47,7 +47,7 @@ class ScriptFailed(EngineError):
 
 @dataclass(frozen=True)
 class Factory:
-    """Where to find a factory of training steps.
+    """Location of a factory of training steps.
 
     Attributes:
         name: ``module:function``, with the module named as in ``import``.
@@ -88,7 +88,7 @@ class Factory:
 
     @property
     def wants_data(self) -> str:
-        """What to do where the batch size that it gets changes nothing."""
+        """Advice for when the batch size that it gets changes nothing."""
         return "its data must have as many samples as the batch_size passed to the factory"
 
     @property
@@ -136,7 +136,7 @@ class Factory:
         return make_step
 
     def words(self) -> tuple[list[str], list[str]]:
-        """What names it on our own command line: before our flags, and after them."""
+        """Arguments that name it on our own command line: before our flags, and after them."""
         return ["--factory", self.name], []
 
     def describe(self, error: BaseException) -> str:

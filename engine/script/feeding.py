@@ -1,4 +1,4 @@
-"""Which data a training step reads, told from what the forward passes do with it."""
+"""Data that a training step reads, inferred from what the forward passes do with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class BatchesRead:
-    """How many batches of each set of data fed a training step.
+    """Number of batches of each set of data that fed a training step.
 
     A batch feeds it once a forward pass with gradients has come after it. What passes without them
     have seen is of an evaluation, unless there is nothing else: a teacher or a reference looks at
@@ -44,7 +44,7 @@ class BatchesRead:
         self._seen.clear()
 
     def step_ended(self) -> None:
-        """What fed the step until now fed another."""
+        """Clear the counts: the batches read until now fed another step."""
         self._fed.clear()
 
     @property

@@ -34,8 +34,8 @@ class Fork(Generic[_Answer]):
     """Work that runs in a forked process from now on.
 
     Args:
-        work: What to do there. It is given a function to call with the answer, or with an error,
-            which does not return. What it raises is raised by :meth:`answer`.
+        work: Function to run there. It is given a function to call with the answer, or with an
+            error, which does not return. What it raises is raised by :meth:`answer`.
 
     Raises:
         EngineError: If this system cannot fork.
@@ -166,7 +166,7 @@ def watch(seconds: float, late: Callable[[traceback.StackSummary], object]) -> C
     """Call a function once a time has passed, with the stack of this thread; in a fork.
 
     Args:
-        seconds: How long.
+        seconds: Time to wait.
         late: Called in a thread of its own.
 
     Returns:

@@ -28,13 +28,13 @@ MAX_READ = 4_096
 """Samples of which the largest are found. Reading them may take a millisecond each."""
 
 MAX_NUMBERS = 2**28
-"""Behind so many numbers no more samples are read: a hundred photographs, or seconds of reading."""
+"""Numbers after which no more samples are read: a hundred photographs, or seconds of reading."""
 
 _FIRST = 16
-"""Where so many are equally large, so are the others."""
+"""Number of first samples that are compared: where all are equally large, so are the others."""
 
 _FEW, _DEVIATIONS = 32, 3.1
-"""The mean of so many samples or more exceeds their expectation by this many of its standard
+"""The mean of ``_FEW`` samples or more exceeds their expectation by ``_DEVIATIONS`` of its standard
 deviations about once in 1,000 batches (the normal distribution)."""
 
 Shape = tuple[int, ...]
@@ -55,7 +55,7 @@ class _Chosen:
     other: int
 
     def batch(self, batch_size: int) -> list[int]:
-        """So many of them."""
+        """Indices of ``batch_size`` samples, the largest first."""
         rest = max(batch_size - len(self.largest), 0)
         return [*self.largest[:batch_size], *[self.other] * rest]
 
@@ -64,7 +64,7 @@ class LargestSamples:
     """Puts the largest samples of a data set into every batch of it.
 
     Attributes:
-        caveats: What an answer has to say about it.
+        caveats: Caveats that an answer has to state.
     """
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ def _numbers(shapes: Shapes) -> int:
 
 
 def _shapes(sample: Any, place: tuple[object, ...] = ()) -> Shapes:
-    """Of tensors, arrays, lists of numbers and texts; of other things, none."""
+    """Shapes of tensors, arrays, lists of numbers and texts; of other things, none."""
     if isinstance(sample, torch.Tensor | numpy.ndarray):
         return {place: tuple(sample.shape)}
     if isinstance(sample, str | bytes):

@@ -36,10 +36,10 @@ class Live:
     Attributes:
         name: For messages.
         train: Runs it with a batch size, for at least as many steps as are traced.
-        held: What its modules and optimizers are found in.
-        batch_size: Its own; ``None`` if it has none.
+        held: Objects that hold its modules and optimizers.
+        batch_size: Its own batch size; ``None`` if it has none.
         gradient_accumulation: Micro-batches per step.
-        learns_batch_size_by: What sets its batch size, in words.
+        learns_batch_size_by: Description of what sets its batch size.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Live:
         Args:
             training: A Trainer, a Lightning module, or a function that takes a batch size.
             loader: The data of a Lightning module.
-            trainer_options: Those of the Lightning ``Trainer`` that will train it.
+            trainer_options: Options of the Lightning ``Trainer`` that will train it.
 
         Raises:
             InvalidInput: For ``training`` or ``loader``.
@@ -88,7 +88,7 @@ class Live:
 
     @property
     def wants_data(self) -> str:
-        """What to do where the batch size changes nothing."""
+        """Advice for when the batch size changes nothing."""
         return f"its data must have as many samples as {self.learns_batch_size_by}"
 
     def describe(self, error: BaseException) -> str:

@@ -24,7 +24,7 @@ from .largest_samples import LargestSamples, own_draws, samples_alike
 from .values import loading
 
 ENOUGH_BATCHES = 64
-"""So many batches an epoch has at least while a script is traced; it needs a few."""
+"""Minimum number of batches in an epoch while a script is traced; it needs a few."""
 
 _AT_HOME = {
     "num_workers": 0,
@@ -34,8 +34,8 @@ _AT_HOME = {
     "timeout": 0,
     "multiprocessing_context": None,
 }
-"""What a ``DataLoader`` gets instead of processes and threads of its own: a batch is made when it
-is needed, by the process that needs it."""
+"""Options that a ``DataLoader`` gets instead of processes and threads of its own: a batch is made
+when it is needed, by the process that needs it."""
 
 _NAMED = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
 
@@ -45,8 +45,8 @@ class Feeding:
     """The loaders that feed the steps of a program.
 
     Attributes:
-        positions: Of each, among all loaders that the script makes.
-        batch_size: Theirs.
+        positions: Position of each, among all loaders that the script makes.
+        batch_size: Their batch size.
     """
 
     positions: tuple[int, ...]
@@ -57,8 +57,8 @@ class Loaders:
     """The loaders of a script, while :meth:`followed`.
 
     Args:
-        positions: Of those that get another batch size, among all that the script makes.
-        batch_size: That batch size; ``None`` leaves them as they are.
+        positions: Positions of those that get another batch size, among all that the script makes.
+        batch_size: The other batch size; ``None`` leaves them as they are.
 
     Attributes:
         largest: The samples that decide how large batches are.
@@ -121,12 +121,12 @@ class Loaders:
         self._read.forward(learns=True)
 
     def step_ended(self) -> None:
-        """What was read until now fed the step."""
+        """End the step: what was read until now fed it."""
         self._read.step_ended()
 
     @property
     def batches(self) -> int:
-        """How many batches fed the step: its micro-batches; at least one.
+        """Number of batches that fed the step: its micro-batches; at least one.
 
         Of several sets of data, such as images of two kinds, each gives a part of a batch.
         """
@@ -160,7 +160,7 @@ class Loaders:
 
     @property
     def unread(self) -> int:
-        """How many data sets have loaders that nothing was read of: for evaluation, most likely."""
+        """Number of data sets whose loaders were never read: for evaluation, most likely."""
         return len({id(loader.dataset) for loader in self._made} - self._data.keys())
 
     @property

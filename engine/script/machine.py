@@ -67,12 +67,12 @@ class Machine:
     """A machine that code is traced on.
 
     Args:
-        behaviour: Of its GPU; ``None`` without one.
+        behaviour: Behaviour of its GPU; ``None`` without one.
         shows_gpu: Whether code sees the GPU. If not, the CPU stands in its place: what is created
             on the CPU counts as on the GPU, and behaves so.
 
     Attributes:
-        caveats: What an answer has to say about what ran, in sentences.
+        caveats: Sentences that an answer has to state about what ran.
         is_computed: Whether a part of the trace is computed, of a program that did not run.
     """
 
@@ -131,9 +131,10 @@ def pretended_machine(
     """Let code run on fake tensors, on a machine with a GPU, for as long as the context lasts.
 
     Args:
-        behaviour: Of the GPU; ``None`` for a machine without, whose tensors are those of the CPU.
-        gpu: What ``torch.cuda`` says; by default one of the catalogue that behaves so.
-        values: What code gets where it reads a tensor; takes down where it does.
+        behaviour: Behaviour of the GPU; ``None`` for a machine without, whose tensors are those of
+            the CPU.
+        gpu: The GPU that ``torch.cuda`` reports; by default a catalogue GPU that behaves so.
+        values: Values that code gets where it reads a tensor; they record where it does.
         shows_gpu: Whether code sees a GPU. If not, the CPU stands in its place: for code that never
             asks for one and trains on the CPU as if it were one.
     """

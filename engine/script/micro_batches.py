@@ -35,7 +35,7 @@ class _Seen:
     """A micro-batch that was run.
 
     Attributes:
-        excerpt: What was recorded of it.
+        excerpt: The part of the trace that was recorded of it.
         loss: Makes the loss that it returns.
         sure: Whether one before it was alike.
         syncing: For it and those alike, whether it was the last one before the optimizer's step.
@@ -51,13 +51,13 @@ class MicroBatches:
     """The micro-batches of a Trainer, in the process in which its script is traced.
 
     Args:
-        recorder: Of the trace.
+        recorder: Recorder of the trace.
         first: Called before the first of them.
         repeated: Called for each that is not run.
 
     Attributes:
         all_run: Whether every one is run.
-        of_step: How many the step has had.
+        of_step: Number of them in the step so far.
     """
 
     all_run = False
@@ -78,7 +78,7 @@ class MicroBatches:
 
     @property
     def caveats(self) -> list[str]:
-        """What an answer has to say about them."""
+        """Caveats about micro-batches that were not run."""
         if not self._repeats:
             return []
         return [
@@ -106,7 +106,7 @@ class MicroBatches:
 
         Args:
             work: Runs it.
-            trainer: Whose it is.
+            trainer: The trainer that runs it.
             given: The arguments.
         """
         if not self._begun:
@@ -141,7 +141,7 @@ def _is_followed(trainer: Any) -> bool:
 
 
 def _state(trainer: Any) -> Iterator[Hashable]:
-    """What decides, besides its inputs, what a micro-batch does."""
+    """State that decides, besides its inputs, what a micro-batch does."""
     yield id(trainer)
     for parameter in trainer.model.parameters():
         yield parameter.requires_grad
@@ -149,7 +149,7 @@ def _state(trainer: Any) -> Iterator[Hashable]:
 
 
 def _looks(value: Any) -> Iterator[Hashable]:
-    """What the arguments of a micro-batch look like."""
+    """Comparable properties of the arguments of a micro-batch."""
     if isinstance(value, torch.Tensor):
         yield value.dtype, value.device, value.shape, value.stride(), value.requires_grad
         yield _known(value)
@@ -170,7 +170,7 @@ def _looks(value: Any) -> Iterator[Hashable]:
 
 
 def _known(tensor: torch.Tensor) -> Hashable:
-    """What code may ask of values that are known: which occur in a mask, or any below 0."""
+    """Facts about known values that code may depend on: which occur in a mask, or any below 0."""
     values = tensor.constant if isinstance(tensor, FakeTensor) else None
     if values is None or not values.numel():
         return None
@@ -192,7 +192,7 @@ def _is_plain(loss: Any) -> bool:
 
 
 def _uses(tensor: torch.Tensor) -> int:
-    """How often its memory is referred to; this adds one."""
+    """Number of references to its memory; this function adds one."""
     return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
@@ -200,7 +200,7 @@ _ALONE = _uses(torch.empty(()))
 
 
 def _drawn() -> Hashable:
-    """Where the generators of random numbers are: what is drawn may decide what is done."""
+    """State of the random number generators: what is drawn may decide what is done."""
     arrays: Any = numpy.random.get_state()
     name, keys, *rest = arrays
     return random.getstate(), name, keys.tobytes(), *rest

@@ -27,8 +27,8 @@ from ..tracing.trace import Trace
 from .factory import TRACING
 
 ENDLESS = 2_000
-"""So many booleans read in a row on one line are taken for a loop that only its values end, as
-rejection sampling is."""
+"""Number of booleans, read in a row on one line, that is taken for a loop that only its values end,
+as rejection sampling is."""
 
 Value = bool | int | float | complex
 
@@ -52,12 +52,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Placeholders:
-    """What a script gets instead of values.
+    """Placeholders that a script gets instead of values.
 
     Attributes:
-        integer, real, truth: By type.
-        apart: By so much integers differ at most, so that a length computed from two of them is not
-            always the same.
+        integer, real, truth: Placeholder of each type.
+        apart: Largest difference between integers, so that a length computed from two of them is
+            not always the same.
         at: Other placeholders for some lines.
     """
 
@@ -90,16 +90,17 @@ _NUMBER_BYTES = 8
 
 @dataclass
 class Values:
-    """What a script reads of its tensors while it is traced, and what it gets.
+    """Values that a script reads of its tensors while it is traced, and their placeholders.
 
     Attributes:
-        placeholders: What it gets.
-        read: How often each line got a placeholder.
-        bounded: How often each line selected by values, and got all that there could be.
-        shared: How often each line selected one choice among several, and got an even share.
+        placeholders: Placeholders that it gets.
+        read: Number of times that each line got a placeholder.
+        bounded: Number of times that each line selected by values, and got all that there could be.
+        shared: Number of times that each line selected one choice among several, and got an even
+            share.
         users: The user's own line behind each of these lines.
         last: The line that got the latest placeholder.
-        last_type: The number format that was asked for there.
+        last_type: The number format that was read there.
         drawn: Whether integers were drawn at random.
     """
 
@@ -129,7 +130,7 @@ class Values:
         return self.placeholders.of(dtype, line, self._random)
 
     def selected(self, *, evenly: bool) -> None:
-        """Take down that the line that is running selected by values.
+        """Record that the line that is running selected by values.
 
         Args:
             evenly: Whether it got the share of one choice among several, or all that there can be.
@@ -177,7 +178,7 @@ class DependsOnValues(EngineError):
     """Memory depends on a value, so nothing can be said without running the steps.
 
     Attributes:
-        line: Where it is read, in the user's own code.
+        line: Line that reads it, in the user's own code.
     """
 
     def __init__(self, line: Line) -> None:
@@ -186,7 +187,7 @@ class DependsOnValues(EngineError):
 
 
 BeginWith = Callable[[Values], Callable[[], Trace]]
-"""Begins to trace with these values. What it returns waits for the trace, and takes down in them
+"""Begins to trace with these values. What it returns waits for the trace, and records in them
 what was read."""
 
 _Found = TypeVar("_Found")
@@ -195,10 +196,10 @@ _Found = TypeVar("_Found")
 def first_that_runs(
     run_with: Callable[[Values], _Found], begin_at: Placeholders = FIRST
 ) -> tuple[_Found, Values]:
-    """What comes of the first placeholders that let the steps run to their end.
+    """Result of the first placeholders that let the steps run to their end, and its values.
 
     Args:
-        run_with: Runs them with these values, and takes down in them what was read.
+        run_with: Runs them with these values, and records in them what was read.
         begin_at: The placeholders to try first.
 
     Raises:
@@ -236,8 +237,8 @@ def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> None:
 
     Args:
         begin_with: Begins to trace anew.
-        trace: What :func:`first_that_runs` returned.
-        values: What it returned with it.
+        trace: Trace that :func:`first_that_runs` returned.
+        values: Values that it returned with the trace.
 
     Raises:
         DependsOnValues: If they give other allocations.
@@ -272,7 +273,7 @@ def _alike(traced_again: Callable[[], Trace], trace: Trace) -> bool | None:
 
 
 def _blocks(trace: Trace) -> list[tuple[int, int]]:
-    """What the caching allocator is asked for, in order: it rounds sizes up to 512 bytes.
+    """Blocks requested from the caching allocator, in order: it rounds sizes up to 512 bytes.
 
     Single numbers that an optimizer makes are left out: whether one is a tensor or Python's own may
     depend on a value, as in ``max(norm, 1.01)``.

@@ -37,8 +37,8 @@ LIBRARIES = frozenset(
         "trl",
     }
 )
-"""What takes long to import, and is the same in every run: it only defines things. Other modules
-may do anything, so the script imports them itself."""
+"""Libraries that take long to import, and are the same in every run: they only define things. Other
+modules may do anything, so the script imports them itself."""
 
 _preloaded: set[str] = set()
 
@@ -52,8 +52,8 @@ def preload(program: Program, behaviour: CudaBehaviour, gpu: Gpu | None) -> None
 
     Args:
         program: It sees a GPU.
-        behaviour: Of the GPU.
-        gpu: What the program sees of it.
+        behaviour: Behaviour of the GPU.
+        gpu: The GPU that the program sees.
     """
     if program.path in _preloaded or any(_is_beside(program, name) for name in LIBRARIES):
         return

@@ -59,7 +59,7 @@ Note = Callable[[str], None]
 
 
 class Unloaded(dict[str, Any]):
-    """The weights of a file that is not loaded: whatever is asked of them, there is none."""
+    """The weights of a file that is not loaded: it has none, whatever key is looked up."""
 
     def pop(self, key: str, *default: Any) -> Any:
         """Nothing to take out."""

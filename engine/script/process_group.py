@@ -29,17 +29,17 @@ Making = Callable[[Category], AbstractContextManager[None]]
 
 
 def world_size() -> int:
-    """How many processes share the training run; one, if nothing is said about it."""
+    """Number of processes that share the training run; 1 if nothing is said about it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def gpus_here() -> int:
-    """How many GPUs the machine of these processes has."""
+    """Number of GPUs of the machine of these processes."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", str(world_size())))
 
 
 def processes_joined() -> int:
-    """How many processes share the training run, as far as this one has joined them."""
+    """Number of processes that share the training run, as far as this one has joined them."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
@@ -87,11 +87,11 @@ _FIRST = {
     "MASTER_ADDR": "localhost",
     "MASTER_PORT": "29500",
 }
-"""What ``torchrun`` tells the first process."""
+"""Environment variables that ``torchrun`` sets for the first process."""
 
 
 def _data_parallel(making: Making, opened: list[Buckets]) -> dict[str, Any]:
-    """What ``DistributedDataParallel`` does, with buckets in the place of its compiled reducer."""
+    """Methods of ``DistributedDataParallel``, with buckets in place of its compiled reducer."""
 
     def init(
         self: Any,

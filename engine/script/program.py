@@ -1,4 +1,4 @@
-"""Training scripts as they are: the file, its arguments, and how it is told its batch size.
+"""Training scripts as they are: the file, its arguments, and the way it gets its batch size.
 
 ``python train.py --lr 1e-4`` is a :class:`Program`. It is not changed: it gets its batch size from
 one of its own flags, from an environment variable, or from the ``DataLoader`` that feeds its steps.
@@ -102,7 +102,7 @@ class Program:
 
     @property
     def wants_data(self) -> str:
-        """What to do where the batch size that it gets changes nothing."""
+        """Advice for when the batch size that it gets changes nothing."""
         if self.automatic:
             return "pass the flag that sets its batch size (--batch-flag)"
         given = self.batch_flag or self.batch_env
@@ -121,7 +121,7 @@ class Program:
         return {self.batch_env: str(batch_size)}
 
     def words(self) -> tuple[list[str], list[str]]:
-        """What names it on our own command line: before our flags, and after them."""
+        """Arguments that name it on our own command line: before our flags, and after them."""
         path = Path(self.path)
         here = Path.cwd()
         before = [str(path.relative_to(here) if path.is_relative_to(here) else path)]

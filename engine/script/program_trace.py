@@ -34,7 +34,7 @@ from .seen import seen
 from .unlike_steps import STEPS, unlike
 
 PATIENCE_SECONDS = 600.0
-"""So long a script may take to its first step, and from one to the next. It loads its data, and
+"""Time that a script may take to its first step, and from one to the next. It loads its data, and
 computes nothing on tensors."""
 
 _Found = TypeVar("_Found")
@@ -55,14 +55,14 @@ def begin_trace(
     """Begin to trace the steps of a program, in a process of its own.
 
     Args:
-        program: What to run.
+        program: The program to run.
         batch_size: Samples per step.
-        behaviour: Of the GPU; ``None`` traces what the CPU does.
-        gpu: What the script sees of it.
-        values: What it gets where it reads tensors; takes down where it does.
+        behaviour: Behaviour of the GPU; ``None`` traces what the CPU does.
+        gpu: The GPU that the script sees.
+        values: Values that it gets where it reads tensors; they record where it does.
         shows_gpu: Whether it sees a GPU.
-        refuse: Words an error of the script.
-        one_more: Whether to compare one more step with the last, and tell if they differ.
+        refuse: Converts an error of the script into ours.
+        one_more: Whether to compare one more step with the last, and report if they differ.
 
     Returns:
         Waits for the trace. It raises :class:`ScriptFailed` if the program ends or hangs before
@@ -89,11 +89,11 @@ def find_loaders(
     """Find the loaders that feed the steps of a program, which runs until two have ended.
 
     Args:
-        program: What to run, at its own batch size.
-        behaviour: Of the GPU; ``None`` without one.
-        gpu: What the script sees of it.
-        values: What it gets where it reads tensors.
-        refuse: Words an error of the script.
+        program: The program to run, at its own batch size.
+        behaviour: Behaviour of the GPU; ``None`` without one.
+        gpu: The GPU that the script sees.
+        values: Values that it gets where it reads tensors.
+        refuse: Converts an error of the script into ours.
 
     Raises:
         InvalidInput: For ``batch_flag``, if no loader feeds it, or several that differ.
@@ -133,11 +133,11 @@ def _begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callabl
     """Begin to do something in a fork that is kept quiet.
 
     Args:
-        values: What the script gets where it reads tensors.
-        work: What to do. It hands over what it found, or an error, and ends the process so.
+        values: Values that the script gets where it reads tensors.
+        work: Function to run. It hands over what it found, or an error, and ends the process so.
 
     Returns:
-        Waits for what was found; what the script read is taken down in ``values`` then.
+        Waits for what was found; what the script read is recorded in ``values`` then.
     """
 
     def with_values(done: Done[tuple[_Found, dict[str, Any]]]) -> None:
@@ -228,7 +228,7 @@ class _Tracing:
             self._end(self._found or refuse(error))
 
     def _model_is_made(self) -> None:
-        """From here on the recorder can tell what is a parameter, and whose a tensor is."""
+        """Let the recorder know, from here on, which tensors are parameters, and whose each is."""
         self._steps.find_model()
         self._recorder.know_model()
 
@@ -266,7 +266,7 @@ class _Tracing:
 
 
 def fewer(batches: int, before: int) -> list[str]:
-    """What has to be said where the predicted step has fewer micro-batches than the one before."""
+    """Caveat where the predicted step has fewer micro-batches than the one before."""
     if batches >= before:
         return []
     return [
@@ -276,7 +276,7 @@ def fewer(batches: int, before: int) -> list[str]:
 
 
 def caveats(loaders: Loaders) -> list[str]:
-    """What there is to know about evaluation, as far as it can be seen."""
+    """Caveats about evaluation, as far as it can be seen."""
     if loaders.evaluates:
         return [
             "The script evaluates between its first steps. Memory includes that, and so does the "
@@ -301,7 +301,7 @@ class _Patience:
     """Ends the process, with the line that runs, where a step takes too long.
 
     Args:
-        program: What runs.
+        program: The program that runs.
         end: Takes the error.
     """
 

@@ -28,17 +28,17 @@ Note = Callable[[str], None]
 
 
 def on_a_command_line(config: Any) -> str:
-    """What names a model there, as far as its config says where it comes from."""
+    """Name of a model on a command line, as far as its config says where it comes from."""
     name = str(getattr(config, "name_or_path", "") or "")
     file = Path(name) / "config.json"
     return str(file) if name and file.is_file() else name or "MODEL"
 
 
 class QuantizedLoading:
-    """How a model is loaded in fewer bits.
+    """Loading of a model in fewer bits.
 
     Args:
-        config: Of the model; it may say that its weights were saved so.
+        config: Config of the model; it may say that its weights were saved so.
         given: The ``quantization_config`` of the call, if any.
 
     Raises:
@@ -104,7 +104,7 @@ class QuantizedLoading:
 
 
 def _field(settings: Any, name: str) -> Any:
-    """Of a quantization config, which may be the dictionary of a file."""
+    """Field of a quantization config, which may be the dictionary of a file."""
     return settings.get(name) if isinstance(settings, dict) else getattr(settings, name, None)
 
 

@@ -35,7 +35,7 @@ OFFLINE = {
     "MPLBACKEND": "Agg",
     "TOKENIZERS_PARALLELISM": "false",
 }
-"""What the libraries of the field read to keep off the network, and to log nowhere."""
+"""Variables that keep the libraries of the field off the network, and from logging anywhere."""
 
 _NO_NETWORK = (
     "MemoryMark keeps a script off the network while it looks at it; run it once yourself, so that "
@@ -96,7 +96,7 @@ def keep_quiet() -> Scratch:
 
 
 def temporary_folder() -> str:
-    """Where scripts may write: what is there is not expected to stay."""
+    """Folder in which scripts may write: what is there is not expected to stay."""
     return tempfile.gettempdir()
 
 

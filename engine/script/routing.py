@@ -1,4 +1,4 @@
-"""Which part of a tensor a script selects where it chooses among so many, as a router of experts.
+"""Part of a tensor that a script selects by a choice among several, as a router of experts does.
 
 ``topk`` and ``argmax`` say which of N each row chose. ``chosen == 3`` is true for those rows that
 chose the fourth; nobody knows for which, but all N together are as many as there are choices. So
@@ -33,12 +33,12 @@ _COPYING = {_aten._to_copy.default, _aten.clone.default, _aten.contiguous.defaul
 
 
 def follow_choices(func: Any, args: Sequence[Any], output: Any) -> None:
-    """Take down what the result of an operator says about choices.
+    """Record what the result of an operator says about choices.
 
     Args:
         func: The operator.
-        args: What it got.
-        output: What it returned.
+        args: Its arguments.
+        output: Its result.
     """
     if not args or not isinstance(args[0], torch.Tensor):
         return
@@ -68,13 +68,13 @@ def _asks_for_one(func: Any, args: Sequence[Any]) -> bool:
 
 
 def expected_true(mask: torch.Tensor) -> int | None:
-    """How many elements of a mask are true; ``None`` where that is not known."""
+    """Expected number of true elements of a mask; ``None`` where that is not known."""
     share = vars(mask).get(_SHARE)
     return None if share is None else ceil(share * mask.numel())
 
 
 def expected_counts(choices: torch.Tensor, among: int) -> list[int] | None:
-    """How often each of so many is chosen; ``None`` if these are no choices among them."""
+    """Expected count of each of ``among`` choices; ``None`` if these are no choices among them."""
     if vars(choices).get(_AMONG) != among:
         return None
     each, more = divmod(choices.numel(), among)

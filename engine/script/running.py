@@ -1,7 +1,7 @@
-"""Runs a program as ``__main__`` and tells when a training step of it ends.
+"""Runs a program as ``__main__`` and reports when a training step of it ends.
 
-A script decides itself when it trains, so nothing can call its step: PyTorch's hooks tell what it
-is doing. Whoever runs it ends the process once it has seen enough.
+A script decides itself when it trains, so nothing can call its step: PyTorch's hooks show what it
+is doing. The caller ends the process once it has seen enough.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from .taking_over import TakingOver
 from .unlike_steps import STEPS
 
 _PATIENCE = 10
-"""Where an optimizer has not stepped while another did so often, it is taken to be unused. A GAN's
-critic usually steps 5 times as often as its generator."""
+"""Number of steps of one optimizer after which another that has not stepped is taken to be unused.
+A GAN's critic usually steps 5 times as often as its generator."""
 
 
 class Turns:
@@ -85,7 +85,7 @@ class ProgramSteps:
         model: The model that the script trains, or a list of several; known once a step has ended,
             or it was found before.
         optimizer: All optimizers of the script.
-        ended: How many training steps have ended.
+        ended: Number of training steps that have ended.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ProgramSteps:
 
     @property
     def phase(self) -> str:
-        """What the script is doing now, as far as that can be seen from outside."""
+        """Phase that the script is in now, as far as that can be seen from outside."""
         if torch._C._current_graph_task_id() != -1:  # autograd runs in this thread
             self._backward = True
             return "backward"

@@ -46,7 +46,7 @@ class DataSample:
 
     Attributes:
         kind: ``text`` or ``image``.
-        counts: How many samples have each size, by dimension: ``tokens`` of a text; ``width``,
+        counts: Number of samples of each size, by dimension: ``tokens`` of a text; ``width``,
             ``height`` and ``longer side`` of an image, in pixels.
         source: ``measured``, or ``assumed`` where tokens were estimated from characters.
         notes: Caveats, one sentence each.
@@ -59,7 +59,7 @@ class DataSample:
 
     @property
     def count(self) -> int:
-        """How many samples were read."""
+        """Number of samples that were read."""
         return sum(next(iter(self.counts.values())).values())
 
     @property
@@ -112,9 +112,9 @@ def input_size(sample: DataSample, percent: float, limits: SizeLimits) -> InputS
     """The input size at a percentile of a sample, within the model's limits.
 
     Args:
-        sample: Of the kind that the model takes.
+        sample: A sample of the kind that the model takes.
         percent: Share of samples that must not be cut (texts) or scaled down (images).
-        limits: The model's.
+        limits: The model's limits.
     """
     wanted = spread(sample.sizes, percent).padded
     size = min(max(wanted, limits.smallest), limits.largest)
@@ -181,7 +181,7 @@ def _images(path: Path) -> DataSample:
 
 
 def _count(sizes: Iterable[_Size]) -> tuple[Counter[_Size], bool]:
-    """How many samples have each size, and whether all were read."""
+    """Number of samples of each size, and whether all were read."""
     rest = iter(sizes)
     counts = Counter(islice(rest, MAX_SAMPLES))
     return counts, next(rest, None) is None
@@ -197,7 +197,7 @@ half precision (NVIDIA, Deep Learning Performance Guide, "Tensor Core Requiremen
 commonly pad so (``pad_to_multiple_of=8``)."""
 
 Counts = Mapping[int, int]
-"""How many samples have each size."""
+"""Number of samples of each size."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class Spread:
     """The sizes of a data sample along one dimension, in tokens or pixels.
 
     Attributes:
-        smallest, median, largest: Of the samples.
+        smallest, median, largest: Sizes of the samples.
         at_percentile: The size that the chosen share of samples does not exceed.
         padded: That size, padded to a multiple of 8.
         worst: The largest size, padded likewise.
@@ -269,5 +269,5 @@ def padded(size: int, multiple: int = MULTIPLE) -> int:
 
 
 def above(counts: Counts, size: int) -> int:
-    """How many samples are larger than a size."""
+    """Number of samples that are larger than a size."""
     return sum(count for found, count in counts.items() if found > size)

@@ -1,4 +1,4 @@
-"""What a trace saw of a script, in sentences: an answer says what it rests on."""
+"""Sentences about what a trace saw of a script: an answer says what it rests on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seen(trace: Trace, optimizers: Iterable[Optimizer]) -> str:
 
     Args:
         trace: Its operations are those of the last step.
-        optimizers: Those that stepped.
+        optimizers: Optimizers that stepped.
     """
     stepped = list(optimizers)
     parts = [
@@ -45,7 +45,7 @@ def seen(trace: Trace, optimizers: Iterable[Optimizer]) -> str:
 
 
 def _renewals(optimizers: Iterable[Optimizer]) -> list[str]:
-    """What an optimizer does more seldom than the traced steps could show."""
+    """Caveats about what an optimizer does too seldom for the traced steps to show."""
     found = {
         (type(optimizer).__name__, group[gap])
         for optimizer in optimizers
@@ -61,7 +61,7 @@ def _renewals(optimizers: Iterable[Optimizer]) -> list[str]:
 
 
 def _preconditioners(optimizers: Iterable[Optimizer]) -> list[str]:
-    """What pytorch-optimizer's Shampoo does for the first time after the traced steps."""
+    """Caveats about what pytorch-optimizer's Shampoo first does after the traced steps."""
     found = {
         (type(optimizer).__name__, getattr(optimizer, "preconditioning_compute_steps", 1))
         for optimizer in optimizers
@@ -102,7 +102,7 @@ def _name(optimizer: Optimizer) -> str:
 
 
 def values_read(values: Values) -> list[str]:
-    """Where a script read values that nobody knew, and what that means."""
+    """Sentences about lines that read values nobody knew, and what that means."""
     said = []
     if lines := values.lines():
         said.append(
@@ -131,7 +131,7 @@ def _listed(lines: Sequence[str]) -> str:
 
 
 def on_the_host(trace: Trace) -> list[str]:
-    """What stays out of the GPU's memory, at the batch size of the trace."""
+    """Sentence about what stays out of the GPU's memory, at the batch size of the trace."""
     if trace.host_bytes < MIB:
         return []
     return [

@@ -68,7 +68,7 @@ def followed_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[No
 
 
 def _tensor_parallel() -> Iterator[Change]:
-    """What makes tensor parallelism, wherever PyTorch has imported it."""
+    """Changes that refuse tensor parallelism, wherever PyTorch has imported it."""
     for names in namespaces("torch.distributed"):
         for name in _TENSOR_PARALLEL:
             if name in names:

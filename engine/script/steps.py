@@ -109,7 +109,7 @@ class ScriptSteps:
 
     @property
     def phase(self) -> str:
-        """What the script is doing now, as far as that can be seen from outside."""
+        """Phase that the script is in now, as far as that can be seen from outside."""
         if self._step is None:
             return "inputs"
         if torch._C._current_graph_task_id() != -1:  # autograd runs in this thread

@@ -19,7 +19,7 @@ Put = Callable[[torch.Tensor], object]
 """Puts a tensor where another one is."""
 
 _CLOSED = (str, bytes, int, float, complex, type, ModuleType, CodeType, Dataset, DataLoader)
-"""What is not looked into. Data is loaded as it is; each batch becomes fake when it arrives."""
+"""Types that are not looked into. Data is loaded as it is; each batch becomes fake on arrival."""
 
 _DATA = ("train_dataset", "eval_dataset")
 """Attributes of a Trainer, whose data may be a plain list."""
@@ -31,8 +31,8 @@ class TakingOver:
     """Replaces tensors by fake ones, while fake tensors are made; in a fork.
 
     Attributes:
-        modules: Those that were found.
-        optimizers: Those that were found.
+        modules: Modules that were found.
+        optimizers: Optimizers that were found.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class TakingOver:
 
 
 def _held_by(value: Any) -> Iterator[tuple[object, Put]]:
-    """What a value holds, and what puts another tensor there."""
+    """Objects that a value holds, and functions that put another tensor there."""
     if isinstance(value, dict):
         yield from _held_by_mapping(value)
     elif isinstance(value, list):
@@ -139,4 +139,4 @@ def _rename(state: dict[Any, Any], key: torch.Tensor, tensor: torch.Tensor) -> N
 
 
 def _nowhere(tensor: torch.Tensor) -> None:
-    """What holds it cannot be changed; using it will be refused by name."""
+    """Leave a tensor whose holder cannot be changed; using it will be refused by name."""

@@ -65,7 +65,7 @@ def trace_script(
         script: It creates model, optimizer and data, on the GPU or, without one, on the CPU.
         batch_size: Samples per step.
         behaviour: The GPU's; ``None`` traces what the CPU does.
-        gpu: What the script sees of the GPU; by default one that behaves so.
+        gpu: The GPU that the script sees; by default one that behaves so.
 
     Raises:
         CannotTrace: If the script cannot be followed.
@@ -82,8 +82,8 @@ class Followed:
     """A script's steps at one batch size, and how they were followed.
 
     Attributes:
-        trace: Of the steps.
-        values: What the script read, and got.
+        trace: Trace of the steps.
+        values: Values that the script read, and got.
         shows_gpu: Whether it saw the GPU; not if it puts nothing there, and is traced as if all
             that it puts on the CPU were there.
         begin_with: Begins to trace that batch size with other values.
@@ -143,7 +143,7 @@ def begin(
 
 
 def _worded(script: Script, batch_size: int) -> Callable[[BaseException], EngineError]:
-    """Words an error of the script."""
+    """Return a function that converts an error of the script into ours."""
 
     def worded(error: BaseException) -> EngineError:
         if batch_size == 1 and batch_norm_refuses(error):

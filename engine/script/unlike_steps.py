@@ -13,7 +13,7 @@ _ALIKE_BYTES = 4096
 
 
 def unlike(traced: Trace, later: Trace) -> list[str]:
-    """What has to be said where a step needs other memory than the traced one before it.
+    """Caveat where a step needs other memory than the traced one before it.
 
     Args:
         traced: Ends with step :data:`STEPS`.

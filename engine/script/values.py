@@ -51,10 +51,10 @@ class ScriptValues(KnownValues):
 
 
 class ValuesMode(TorchDispatchMode):
-    """Answers what fake tensors cannot, while it is the active dispatch mode.
+    """Supplies what fake tensors cannot, while it is the active dispatch mode.
 
     Args:
-        values: The answers; takes down who asked.
+        values: The values supplied; they record which lines read them.
         fake: The mode below it.
     """
 
@@ -132,7 +132,7 @@ class ValuesMode(TorchDispatchMode):
         return self._with_values(real)
 
     def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What ``bincount`` returns; ``None`` where only values tell how many there are."""
+        """Result of ``bincount``; ``None`` where its length depends on values."""
         counts = _counts(*args, **kwargs)
         if counts is None or counts.dtype.is_floating_point:  # sums of weights
             return counts
@@ -184,7 +184,7 @@ _YES_OR_NO = {_aten.equal.default, _aten.is_nonzero.default, _aten.allclose.defa
 def _counts(
     tensor: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
 ) -> torch.Tensor | None:
-    """How often each integer occurs; ``None`` where only they tell how many there may be.
+    """Count of each integer; ``None`` where only the integers determine their number.
 
     A script that says how many relies on it: a confusion matrix has a number for each pair.
     """
@@ -197,7 +197,7 @@ def _counts(
 
 
 class _Selecting:
-    """How many elements are selected.
+    """Number of elements that are selected.
 
     Attributes:
         evenly: Whether it was one choice among several, which are taken to be alike.
@@ -207,7 +207,7 @@ class _Selecting:
         self.evenly = False
 
     def count(self, mask: torch.Tensor) -> int:
-        """Of a mask: all that there can be, unless it is known that others choose the rest."""
+        """Count a mask: all that there can be, unless it is known that others choose the rest."""
         expected = expected_true(mask)
         self.evenly |= expected is not None
         return mask.numel() if expected is None else expected

@@ -1,4 +1,4 @@
-"""What to do about something that does not run on a machine."""
+"""Advice on something that does not run on a machine."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ _OTHERWISE = (
 
 
 def advice_on(reason: str) -> str:
-    """What to do about a reason, in one or two sentences; the first rule that knows it counts."""
+    """Advice on a reason, in one or two sentences; the first rule that knows it counts."""
     return next((text for sign, text in _RULES if re.search(sign, reason)), _OTHERWISE)

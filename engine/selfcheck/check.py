@@ -37,10 +37,10 @@ from .advice import OUT_OF_MEMORY, advice_on
 from .workloads import LAUNCH_BOUND, Checked, workloads_for
 
 _SHARES = {"device": 0.4, "launches": 0.2, "rates": 0.25, "trial": 0.25, "predictions": 0.5}
-"""How much of that time one measurement may take, so that one that hangs leaves some for others."""
+"""Largest share of the time for one measurement, so that one that hangs leaves some for others."""
 
 _RESERVED = 0.2
-"""How much of the time trials leave for the predictions, without which they tell nothing."""
+"""Share of the time that trials leave for the predictions, without which they show nothing."""
 
 _CHILD = [sys.executable, "-m", f"{__package__}.child"]
 
@@ -59,8 +59,9 @@ def self_check(
 
     Args:
         emit: Receives what is being measured.
-        seconds: How long it may take.
-        workloads: Those to measure beside their predictions; by default four that suit the device.
+        seconds: Time limit of the whole check.
+        workloads: Workloads to measure beside their predictions; by default four that suit the
+            device.
     """
     return _Run(emit, seconds, workloads).check()
 
@@ -202,12 +203,12 @@ def _asked(one: Checked) -> dict[str, Any]:
 
 
 def comparisons(one: Checked, measured: Found, predicted: Mapping[str, float]) -> list[Comparison]:
-    """What was both measured and predicted of a workload.
+    """The values of a workload that were both measured and predicted.
 
     Args:
         one: The workload.
         measured: The fields of its trial. On a CPU its peak is that of live tensors.
-        predicted: By what is counted.
+        predicted: The predictions, by what they count.
     """
     known = {**measured, "live_bytes": measured["peak_allocated_bytes"]}
     return [

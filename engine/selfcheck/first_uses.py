@@ -1,4 +1,4 @@
-"""What context, libraries and workspaces take before the first tensor of a step.
+"""Memory of context, libraries and workspaces before the first tensor of a step.
 
 Each kind of work is done once, in one process, and the counters are read after it: what they have
 grown by is what that kind of work loads.

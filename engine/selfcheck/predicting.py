@@ -28,12 +28,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What is predicted of one workload at one batch size.
+    """Predictions for one workload at one batch size.
 
     Attributes:
-        numbers: By what they count; see :class:`~engine.checked.Comparison`.
-        launches: How many operations the host launches in a step; 0 where that does not matter.
-        problem: Why nothing could be predicted; empty if it could.
+        numbers: Predicted values, by what they count; see :class:`~engine.checked.Comparison`.
+        launches: Operations that the host launches in a step; 0 where that does not matter.
+        problem: Reason why nothing could be predicted; empty if it could.
     """
 
     numbers: dict[str, float]
@@ -55,12 +55,12 @@ def predict(check: SelfCheck, asked: Asked) -> Predicted:
 
 
 def launch_seconds_of(check: SelfCheck, asked: Asked, step_seconds: float) -> float | None:
-    """What one launch of a step takes that is all launches.
+    """Host time of one launch, from a step that is all launches.
 
     Args:
-        check: With its device.
-        asked: Whose kernels take the GPU less than its host takes to launch them.
-        step_seconds: Of its step, as measured.
+        check: The self-check, with its device.
+        asked: A workload whose kernels take the GPU less than its host takes to launch them.
+        step_seconds: Measured time of its step.
 
     Returns:
         ``None`` where its launches are not known: the catalogue lacks the GPU, or tracing fails.

@@ -1,4 +1,4 @@
-"""How fast a machine launches operations, moves bytes and multiplies matrices.
+"""Speeds at which a machine launches operations, moves bytes and multiplies matrices.
 
 Only functions of ``torch`` and ``torch.cuda`` are used, so that the code also runs on a CPU.
 """
@@ -18,7 +18,7 @@ LAUNCHES, ROUNDS = 800, 9
 """Launches of a round stay below the 1,024 that CUDA queues before a launch waits for the GPU."""
 
 COPIED_BYTES = 512 * 2**20
-"""Of the tensor whose copy gives the bandwidth: more than any cache holds."""
+"""Size of the tensor whose copy gives the bandwidth: more than any cache holds."""
 
 SIZE = 4096
 """Rows and columns of the matrices: 137 GFLOP a product, which fills every GPU."""
@@ -36,7 +36,7 @@ _DTYPES = {
 
 
 def launch_seconds(device: str) -> float:
-    """What the host takes to launch one operation that does next to nothing.
+    """Host time to launch one operation that does next to nothing.
 
     It is Python's, PyTorch's and the driver's time, while the GPU waits for more; on a CPU, the
     time of such an operation.
@@ -58,7 +58,7 @@ def rates(device: str = "cuda", copied_bytes: int = COPIED_BYTES, size: int = SI
 
     Args:
         device: ``cuda``; the work also runs on ``cpu``.
-        copied_bytes: Of the tensor to copy.
+        copied_bytes: Size of the tensor to copy.
         size: Rows and columns of the matrices.
     """
     flops = {name: _product_flops(name, size, device) for name in _DTYPES}

@@ -19,8 +19,8 @@ class Checked:
     """One workload of the check at one batch size.
 
     Attributes:
-        name: For people to read.
-        fields: Of the workload; the others take their defaults.
+        name: Display name.
+        fields: Fields of the workload; the others take their defaults.
     """
 
     name: str
@@ -101,4 +101,4 @@ ON_A_CPU = (
 
 LAUNCH_BOUND = _checked("narrow BERT, fp32", "bert", 2, _NARROW, sequence_length=32)
 """Each of its kernels takes a GPU less than its host takes to launch it, so a step is all launches:
-it tells how long one launch takes, and is not among those that are compared."""
+it shows how long one launch takes, and is not among those that are compared."""

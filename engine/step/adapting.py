@@ -34,7 +34,7 @@ def adapt(
 
     Args:
         model: A transformers model, on the host.
-        workload: What to change.
+        workload: Decides the changes.
         predicting: Whether its steps are traced and never run.
         sharded: Whether GPUs divide the weights.
 
@@ -68,7 +68,7 @@ def adapt(
 
 
 def _quantized(model: Any, workload: Workload) -> tuple[Any, set[str]]:
-    """What has its linear layers quantized, and which of its modules do not.
+    """The part whose linear layers are quantized, and the names of its modules that are not.
 
     diffusers has no head to leave alone: all layers of a denoiser are quantized, to the last.
     """
@@ -122,7 +122,7 @@ def _check_modules(model: torch.nn.Module, names: list[str]) -> None:
 
 
 def _token_rows(model: Any, workload: Workload) -> dict[str, list[int]]:
-    """Which rows of the embeddings are trained, for peft's config: the last, where new ones are.
+    """Rows of the embeddings to train, for peft's config: the last, where new ones are.
 
     Raises:
         InvalidInput: If there are none to train.

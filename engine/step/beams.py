@@ -59,7 +59,7 @@ class Beams:
         self._log_probabilities = torch.nn.functional.log_softmax(logits, dim=-1)
 
     def choose(self, length: int) -> torch.Tensor:
-        """The beams that go on with so many tokens read: where each comes from, (B · beams)."""
+        """The beams that go on with ``length`` tokens read: where each comes from, (B · beams)."""
         model, beams, begin = self._model, self._beams, self._prompt
         each = self._log_probabilities.view(self._count, beams, -1)
         scores = (each + self._running_scores[:, :, None]).reshape(self._count, -1)

@@ -28,8 +28,8 @@ class Caches:
     """Makes caches of one format.
 
     Attributes:
-        format: Of keys and values.
-        host: Where offloaded ones wait; needed for those only.
+        format: Format of keys and values.
+        host: Holds offloaded ones; needed for those only.
     """
 
     format: CacheFormat = CacheFormat.DYNAMIC
@@ -47,11 +47,11 @@ class Caches:
 
     @property
     def packs_every(self) -> int | None:
-        """After so many new tokens the whole cache is packed; ``None`` where nothing is."""
+        """Number of new tokens after which the cache is packed; ``None`` where nothing is."""
         return RESIDUAL_LENGTH if self.format in PACKED_CACHES else None
 
     def new(self, model: Any, longest: int) -> Any:
-        """An empty cache for up to so many tokens of a model's decoder.
+        """An empty cache for up to ``longest`` tokens of a model's decoder.
 
         Raises:
             InvalidInput: If the model cannot have one.

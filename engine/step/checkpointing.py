@@ -1,4 +1,4 @@
-"""Which layers of a model are recomputed in backward, instead of keeping their activations."""
+"""Checkpointing: which layers of a model are recomputed in backward to save their activations."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _KEPT = [
         "_scaled_dot_product_flash_attention_for_cpu",
     )
 ]
-"""What takes the most time: the operators that the policies of torchtitan and of PyTorch's blog on
-activation checkpointing save (``create_selective_checkpoint_contexts``). torchtitan's first ones
-saved every second product; all are here."""
+"""The operators that take the most time, namely those that the policies of torchtitan and of
+PyTorch's blog on activation checkpointing save (``create_selective_checkpoint_contexts``).
+torchtitan's first ones saved every second product; all are here."""
 
 
 def _keeping_products() -> Any:
@@ -54,7 +54,7 @@ def checkpoint(model: Any, workload: Workload) -> None:
 
 
 def _checkpoint_some(model: torch.nn.Module, workload: Workload) -> None:
-    """Leave every so many-th layer checkpointed, the first among them.
+    """Leave every ``checkpoint_every``-th layer checkpointed, the first among them.
 
     As ``every_n_layers`` of transformers (``_set_gradient_checkpointing`` in modeling_utils.py,
     5.23), which counts the layers of all stacks together.

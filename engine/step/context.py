@@ -30,7 +30,7 @@ KERNELS = [
     SDPBackend.CUDNN_ATTENTION,
     SDPBackend.EFFICIENT_ATTENTION,
 ]
-"""Those that ring attention has: they return what their parts are merged by."""
+"""Backends that support ring attention: they return what is needed to merge their parts."""
 
 NOT_ON_A_CPU = "PyTorch's ring attention does not run on a CPU; choose a GPU, or leave it at 1"
 
@@ -44,8 +44,8 @@ class Context:
     """The group of GPUs that have parts of the same sequences.
 
     Args:
-        workload: How many they are, and how keys and values go around.
-        model: Whose sequences are divided.
+        workload: Their number, and how they exchange keys and values.
+        model: Model whose sequences are divided.
 
     Raises:
         InvalidInput: If its attention is not plainly causal.
@@ -61,8 +61,8 @@ class Context:
         """Give this GPU its part of each sequence, forward and backward.
 
         Args:
-            inputs: Of one micro-batch, on the device. Its tensors become parts, and those are
-                added that a model makes of the whole sequence: positions and the next tokens.
+            inputs: Inputs of one micro-batch, on the device. Its tensors become parts, and those
+                are added that a model makes of the whole sequence: positions and the next tokens.
         """
         inputs |= _seen_from_the_whole(inputs)
         buffers = list(inputs.values())

@@ -43,7 +43,7 @@ def chunked_loss(kind: CrossEntropy, *, predicting: bool) -> Loss:
     """The loss of a causal language model, a part of its tokens at a time.
 
     Args:
-        kind: How; not that of the model itself.
+        kind: The way of computing it, other than the model's own.
         predicting: Whether its steps are traced and never run.
 
     Raises:
@@ -119,12 +119,12 @@ _IN_PARTS: dict[CrossEntropy, LossInParts] = {
 def _before_the_head(
     model: Any, forward: Callable[..., Any], inputs: Batch
 ) -> tuple[torch.Tensor, torch.nn.Module]:
-    """What the head of a model is given, of shape (batch, tokens, width), and the head.
+    """Input of a model's head, of shape (batch, tokens, width), and the head.
 
     Args:
         model: Has the head.
         forward: Its own forward pass.
-        inputs: Of that, without labels.
+        inputs: Its arguments, without labels.
 
     Raises:
         InvalidInput: If there is no head, or the model does more to its logits.
@@ -240,7 +240,7 @@ class _Fused(torch.autograd.Function):
 
 
 def chunk_rows(rows: int, vocabulary: int, width: int) -> int:
-    """How many of so many tokens Liger-Kernel takes at a time."""
+    """Number of tokens, out of ``rows``, that Liger-Kernel takes at a time."""
     chunks = -(-vocabulary // width)
     wanted = -(-rows // chunks)
     return min(1 << (wanted - 1).bit_length(), rows)
@@ -279,7 +279,7 @@ def _sum_on_cpu(
     alpha: float = 1,
     out: torch.Tensor,
 ) -> torch.Tensor:
-    """What PyTorch has on CUDA only."""
+    """Stand in for ``addmm`` with an output format, which PyTorch has on CUDA only."""
     return out.copy_(beta * total + alpha * (left.to(dtype) @ right.to(dtype)))
 
 

@@ -25,7 +25,7 @@ class Prompt:
     """Encoded captions.
 
     Attributes:
-        tokens: What the denoiser attends to, of shape (B, S, D).
+        tokens: Encodings that the denoiser attends to, of shape (B, S, D).
         pooled: One vector for each caption, (B, P); ``None`` for denoisers that take none.
     """
 
@@ -46,7 +46,7 @@ Shapes = Callable[[Mapping[str, Any], int], tuple[tuple[int, int], int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """How the denoisers of one kind are trained.
+    """Training of the denoisers of one kind.
 
     Attributes:
         precise_vae: Whether the VAE runs in fp32, where everything else that is frozen does not.

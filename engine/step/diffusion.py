@@ -36,11 +36,11 @@ class TextToImage(torch.nn.Module):
     """A denoiser with the frozen encoders that prepare what it reads.
 
     Args:
-        denoiser: What is trained.
+        denoiser: The model that is trained.
         vae: Encodes images; ``None`` where latents were computed beforehand.
         text_encoders: Encode captions; none where that was done beforehand.
-        dtype: The number format of what the denoiser reads.
-        adapters: That of adapters added to it.
+        dtype: The number format of the denoiser's inputs.
+        adapters: The number format of adapters added to it.
     """
 
     signal: torch.Tensor

@@ -1,4 +1,4 @@
-"""How far a student's next words are from a teacher's, without the logits of all tokens at once.
+"""Divergence of a student's next words from a teacher's, without the logits of all tokens at once.
 
 Source: TRL 1.16, ``kernels/chunked_divergence.py`` (``ChunkedDivergenceFunction``), which projects
 the last hidden states of both through their heads in tiles of fp32, and in backward once more.
@@ -37,19 +37,19 @@ def divergences(
     """The forward KL divergence of each token, in fp32; only the student has gradients.
 
     Args:
-        hidden: What the student's head reads, of shape (N, H).
-        weight: Of that head, of shape (V, H).
-        others: What the teacher's reads, of shape (N, T).
-        other_weight: Of that one, of shape (V, T).
+        hidden: Input of the student's head, of shape (N, H).
+        weight: Weight of that head, of shape (V, H).
+        others: Input of the teacher's head, of shape (N, T).
+        other_weight: Weight of that head, of shape (V, T).
 
     Returns:
-        Of shape (N,).
+        One divergence per token, of shape (N,).
     """
     return _Divergences.apply(hidden, weight, others, other_weight)  # type: ignore[no-any-return,no-untyped-call]  # PyTorch has no type for it
 
 
 class _Divergences(torch.autograd.Function):
-    """What is in sight of the caching allocator is made here, the rest is one kernel."""
+    """Divergences: tensors that the allocator sees are made here, the rest is one kernel."""
 
     @staticmethod
     def forward(ctx: Any, *both: torch.Tensor) -> torch.Tensor:
@@ -89,7 +89,7 @@ def _tiles(hidden: torch.Tensor) -> list[torch.Tensor]:
 def _logarithms(
     both: tuple[torch.Tensor, ...],
 ) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor]]:
-    """For some tokens after others, the log-probability of each word: student's, teacher's."""
+    """Log-probabilities of all words, student's and teacher's, for each slice of tokens."""
     hidden, weight, others, other_weight = both
     for begin in range(0, len(hidden), _ROWS):
         rows = slice(begin, begin + _ROWS)
@@ -98,7 +98,7 @@ def _logarithms(
 
 
 def _compare(casts: list[torch.Tensor], *given: Any) -> None:
-    """What the teacher expects of each word, more than the student does."""
+    """Compute the forward KL divergence of each token, teacher's words from student's."""
     *both, _, apart = given
     for rows, student, teacher in _logarithms(tuple(both)):
         apart[rows] = (teacher.exp() * (teacher - student)).sum(-1)
@@ -123,13 +123,13 @@ for _kernel in ("compare_tiles", "compare_tiles_backward"):
 
 @register_flop_formula(torch.ops.memorymark.compare_tiles)
 def _flops(casts: Any, hidden: Any, weight: Any, others: Any, *given: Any, **named: Any) -> int:
-    """Of the products with both heads, from the shapes."""
+    """FLOPs of the products with both heads, from the shapes."""
     return 2 * int(hidden[0]) * int(weight[0]) * (int(hidden[1]) + int(others[1]))
 
 
 @register_flop_formula(torch.ops.memorymark.compare_tiles_backward)
 def _flops_backward(*given: Any, **named: Any) -> int:
-    """Of both products once more, and of those that make the student's gradients."""
+    """FLOPs of both products once more, and of those that make the student's gradients."""
     hidden, weight = given[1:3]
     more = 1 if given[-1] is None else 2
     return _flops(*given) + more * 2 * int(hidden[0]) * int(weight[0]) * int(hidden[1])

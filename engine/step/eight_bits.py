@@ -20,7 +20,7 @@ from .four_bits import not_installed
 THRESHOLD = 6.0
 """Columns of what is given with a value from this on are computed apart, in its own format."""
 OUTLIERS_AMONG = 1_000
-"""One column in so many is assumed to be such an outlier: the paper computes "more than 99.9% of
+"""One column in this many is assumed to be such an outlier: the paper computes "more than 99.9% of
 values" in 8 bits. How many there really are depends on the weights and on the data."""
 _STEPS = 127.0
 
@@ -37,7 +37,7 @@ own_products[torch.ops.memorymark.product_8bit_] = (0, 1)
 
 @register_flop_formula(torch.ops.memorymark.product_8bit_)
 def _flops(rows: Any, weight: Any, product: Any, **named: Any) -> int:
-    """Of the product, from the shapes."""
+    """FLOPs of the product, from the shapes."""
     return 2 * int(rows[0]) * int(rows[1]) * int(weight[0])
 
 
@@ -99,7 +99,7 @@ class _Product(torch.autograd.Function):
 
 
 def _quantized(given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """What is given in 8 bits, the scale of each row, and the columns that are outliers."""
+    """The input in 8 bits, the scale of each row, and the columns that are outliers."""
     count, columns = given.shape
     scales = torch.empty(count, device=given.device)
     rows = torch.empty(given.shape, dtype=torch.int8, device=given.device)
@@ -170,9 +170,9 @@ OUTLIER_CAVEAT = (
     "computes apart and keeps for backward: how many there are depends on the weights and the "
     "data. Products in 8 bits are assumed to be as fast as those in 16."
 )
-"""What is assumed of products in 8 bits."""
+"""Caveat about products in 8 bits."""
 
 
 def outlier_caveats(workload: Workload) -> list[str]:
-    """What is assumed of a workload's products in 8 bits."""
+    """Caveats about a workload's products in 8 bits."""
     return [OUTLIER_CAVEAT] if workload.quantization is Quantization.INT8 else []

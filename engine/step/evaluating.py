@@ -27,7 +27,7 @@ from .training import Training, inputs_on_device
 _HALF = (torch.bfloat16, torch.float16)
 _LABELS = ("start_positions", "end_positions")
 _IGNORED = ["past_key_values"]
-"""What the Trainer does not keep where a config says nothing else."""
+"""Outputs that the Trainer does not keep where a config lists none."""
 
 _Kept = list[list[torch.Tensor]]
 """Losses, logits and labels; what stands in one list is concatenated together."""
@@ -38,12 +38,12 @@ class Evaluation:
     """The batches of an evaluation that matter for memory: the first and the last.
 
     Attributes:
-        batch: On the host.
+        batch: Inputs, on the host.
         has_outputs: Whether the model returns the loss among others.
         keeps_logits: Whether a metric is computed from those at the end.
         rows_before: Samples whose logits are on the GPU when the last batch comes.
-        new_tokens: Generated for each sample; 0 where nothing is.
-        beams: Of each of those texts.
+        new_tokens: Tokens generated for each sample; 0 where none are.
+        beams: Beams of each of those texts.
     """
 
     batch: Batch
@@ -83,9 +83,9 @@ def rows_before_last(batch_size: int, samples: int, accumulation: int | None) ->
     to find a few samples more, so that the concatenation at the end is right.
 
     Args:
-        batch_size: Of the evaluation.
-        samples: Of the evaluation set.
-        accumulation: After so many batches logits move to the host; ``None`` for never.
+        batch_size: Batch size of the evaluation.
+        samples: Number of samples in the evaluation set.
+        accumulation: Number of batches after which logits move to the host; ``None`` for never.
     """
     batches = -(-samples // batch_size)
     if accumulation is not None and accumulation < batches:

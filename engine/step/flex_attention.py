@@ -17,7 +17,7 @@ from ..errors import InvalidInput
 from ..tracing.flex_attention import compiled_attention
 
 NAME = "flex_attention"
-"""How transformers calls it."""
+"""Name of this attention in transformers."""
 
 _MODULE = "transformers.integrations.flex_attention"
 _integration: Any = import_module(_MODULE) if find_spec(_MODULE) is not None else None

@@ -175,7 +175,7 @@ def bitsandbytes_4bit(
 
 
 def not_installed() -> EngineError:
-    """That real steps need bitsandbytes."""
+    """The error for real steps where bitsandbytes is not installed."""
     return EngineError(
         "quantized weights are measured with bitsandbytes, which is not installed; install it (pip "
         "install bitsandbytes) or choose a catalogue GPU for a prediction"

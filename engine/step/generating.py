@@ -29,11 +29,11 @@ from .prompts import prompts_of
 from .training import Training
 
 GROWTHS = 4
-"""So often the cache is as long as it gets between the first and the last token: what it leaves
-free each time decides how the allocator packs it."""
+"""Number of lengths that the cache takes between the first and the last token: what it leaves free
+each time decides how the allocator packs it."""
 
 _CACHED = ("keys", "values", "_quantized_keys", "_quantized_values")
-"""What the layers of caches keep."""
+"""Attributes in which the layers of caches keep tensors."""
 
 _DYNAMIC = Caches()
 
@@ -43,18 +43,18 @@ class Generation:
 
     Args:
         training: Its model generates.
-        batch: What is read first, on the host; see :func:`~.prompts.prompts_of`.
-        new_tokens: How many are generated for each prompt.
+        batch: Inputs that are read first, on the host; see :func:`~.prompts.prompts_of`.
+        new_tokens: Tokens generated for each prompt.
         caches: Make the cache of keys and values.
-        beams: Of each text; 1 where nothing is searched for.
-        temperature: By which the scores of all words are divided, to be kept; ``None`` keeps none.
+        beams: Beams of each text; 1 where nothing is searched for.
+        temperature: Divisor of the scores of all words, which are kept; ``None`` keeps none.
         by_trainer: Whether a Trainer generates, which has moved the batch to the device, and whose
             model is wrapped by accelerate: what the forward pass returns is made fp32 where
             autocast runs, and an encoder, which ``generate`` calls itself, runs without it. The
             likeliest words are taken; otherwise they are drawn, unless there are beams.
 
     Attributes:
-        scores: Those kept so far, of shape (B, tokens, V) each.
+        scores: Scores kept so far, of shape (B, tokens, V) each.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class Generation:
 
     @property
     def moves(self) -> list[Callable[[], None]]:
-        """What happens, in order: the prompts, then at some lengths of the cache one token."""
+        """The moves in order: the prompts, then one token at some lengths of the cache."""
         found = [self._read_prompts]
         for length in self._lengths():
             found += [_at(self._grow, length), _at(self._read_token, length)]
         return found
 
     def _lengths(self) -> list[int]:
-        """How long the cache is when the tokens are read that are looked at.
+        """Lengths of the cache at which the tokens that are looked at are read.
 
         They are evenly spread up to the last one that is read, which is not the last one drawn.
         Where tokens pack the cache from time to time, the first and the last of those are among
@@ -144,7 +144,7 @@ class Generation:
         self._next(self._ids[:, :1], length)
 
     def _next(self, ids: torch.Tensor, length: int) -> None:
-        """Read tokens after so many others, and draw the next one of each text."""
+        """Read tokens after ``length`` others, and draw the next one of each text."""
         training = self._training
         training.phase = self._phase(length) if length else PROMPT
         with torch.no_grad():
@@ -171,7 +171,7 @@ class Generation:
         training.phase = "idle"
 
     def _phase(self, length: int) -> str:
-        """Of reading one token after so many others."""
+        """Phase of reading one token after ``length`` others."""
         every, new = self._caches.packs_every, length + 1 - self._prompts.length
         return f"{TOKEN if every is None or new % every else PACKING} {length}"
 
@@ -185,7 +185,7 @@ class Generation:
         torch.multinomial(self._probabilities, num_samples=1)
 
     def _grow(self, length: int) -> None:
-        """Make the cache as long as it is when so many tokens were read."""
+        """Make the cache as long as it is when ``length`` tokens were read."""
         layers = getattr(self._parts[0], "layers", None)
         if layers is None:
             raise EngineError("this release of transformers has other caches; update it to predict")
@@ -213,7 +213,7 @@ class Generation:
         return isinstance(keys, torch.Tensor) and layer.get_seq_length() == self._read
 
     def _keep_scores(self, drawn: int) -> None:
-        """Keep as many scores as there are when so many tokens were drawn."""
+        """Keep as many scores as there are when ``drawn`` tokens were drawn."""
         missing = drawn - sum(one.shape[1] for one in self.scores)
         if self._temperature is not None and missing > 0:
             count, words = self._logits.shape

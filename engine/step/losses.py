@@ -18,7 +18,7 @@ Loss = Callable[[Any, Batch], torch.Tensor]
 
 
 def loss_for(task: Task | None) -> Loss:
-    """How the loss of a task is computed."""
+    """Return the function that computes the loss of a task."""
     return _LOSSES.get(task, _own) if task is not None else _own
 
 
@@ -28,7 +28,7 @@ def returns_its_loss(task: Task | None) -> bool:
 
 
 def as_forward_pass(model: Any, function: Callable[..., Any], batch: Batch) -> Any:
-    """What a function returns that runs as a model's forward pass, so that shards are gathered.
+    """Run a function as a model's forward pass, so that shards are gathered; return its result.
 
     FSDP gathers weights in hooks of the forward pass, and a function that reads the head's weight
     needs them; ZeRO 3 gathers a weight that is read there, and keeps it for the pass
@@ -37,9 +37,9 @@ def as_forward_pass(model: Any, function: Callable[..., Any], batch: Batch) -> A
     and Liger-Kernel puts its loss into the forward pass of each model.
 
     Args:
-        model: Whose forward pass it is.
+        model: Model whose forward pass it is.
         function: Takes what the model takes.
-        batch: For the function.
+        batch: Arguments of the function.
     """
     with patch.object(unwrapped(model), "forward", function):
         return model(**batch)

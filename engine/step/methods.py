@@ -36,8 +36,8 @@ class Learner(torch.nn.Module):
     """A language model that learns from answers, with the reference that it is compared with.
 
     Args:
-        policy: What is trained.
-        workload: The method, and how long answers are.
+        policy: The model that is trained.
+        workload: The method, and the length of answers.
 
     Attributes:
         answer_length: Tokens of each text that are scored.
@@ -69,7 +69,7 @@ class Learner(torch.nn.Module):
 
     @property
     def frozen(self) -> Sequence[torch.nn.Module]:
-        """The models that never learn; none where the policy without its adapters is asked."""
+        """The models that never learn; none where the policy without adapters is the reference."""
         return () if self.reference is None else (self.reference,)
 
     def _drop_nothing(self) -> None:
@@ -102,7 +102,7 @@ class Learner(torch.nn.Module):
         return scores.view(targets.shape)
 
     def read(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """What a model's head reads for the tokens of answers, and the head's weight."""
+        """Input of a model's head for the tokens of answers, and the head's weight."""
         causal = without_adapters(model)
         hidden = causal.base_model(**batch, use_cache=False).last_hidden_state[:, :-1]
         hidden = hidden[:, -self.answer_length :]
@@ -137,7 +137,7 @@ def _teacher(workload: Workload) -> torch.nn.Module:
 
 
 def method_caveats(workload: Workload) -> list[str]:
-    """What an answer about learning from answers assumes."""
+    """Caveats about learning from answers."""
     if workload.method is Method.SFT:
         return []
     found = []
@@ -211,7 +211,7 @@ def _reference_caveat(workload: Workload) -> str:
 
 
 def _dpo(learner: Learner, batch: Batch) -> torch.Tensor:
-    """Of each pair, the first answer becomes more likely than the second (Rafailov et al. 2023)."""
+    """DPO: each pair's first answer becomes more likely than its second (Rafailov et al. 2023)."""
     given = dict(batch)
     before = given.pop("reference", None)
     scores = learner.scores(learner.policy, given)

@@ -18,15 +18,15 @@ from transformers import DynamicCache, StaticCache
 from .offloading import Host
 
 _KEPT = ("keys", "values", "indexer_keys")
-"""What the layers of caches keep for each token."""
+"""Attributes in which the layers of caches keep tensors for each token."""
 
 
 class _Offloaded:
-    """What an offloaded cache does more than one that stays; stands before its class.
+    """Mixin that offloads a cache; stands before the cache's class.
 
     Args:
-        host: Its memory.
-        kept: What its class takes.
+        host: The host's memory.
+        kept: Arguments of the cache's class.
     """
 
     layers: list[Any]

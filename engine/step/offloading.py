@@ -35,11 +35,11 @@ class ActivationOffload:
     """Keeps what the forward pass saves on the host.
 
     Args:
-        model: What is trained; where its layers are checkpointed, what that keeps of them is
-            offloaded and nothing else.
+        model: The model that is trained; where its layers are checkpointed, what that keeps of them
+            is offloaded and nothing else.
 
     Attributes:
-        host: Where a step is traced; ``None`` where it runs.
+        host: The host's memory where a step is traced; ``None`` where it runs.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""What a forward pass of our own modules returns."""
+"""Output of the forward pass of our own modules."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import torch
 
 @dataclass(frozen=True)
 class Output:
-    """What a forward pass returns, as transformers' models do."""
+    """Output of a forward pass, as of transformers' models."""
 
     loss: torch.Tensor

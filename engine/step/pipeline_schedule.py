@@ -27,15 +27,15 @@ def scheduled(
     """The schedule of one stage, which frees each output once it is sent.
 
     Args:
-        module: What the stage runs.
+        module: The module that the stage runs.
         place: Its index, and the number of stages.
-        given: What it receives for a micro-batch, without values.
-        made: What it makes of that.
-        micro_batches: Of a step.
+        given: Its input for a micro-batch, without values.
+        made: Its output for that.
+        micro_batches: Micro-batches of a step.
         passes: The contexts of each forward and of each backward pass.
-        loss: Of what the last stage makes, and the labels. All stages have it, or none would run
-            backward.
-        group: Of the stages.
+        loss: Loss of the last stage's output, given the labels. All stages have it, or none would
+            run backward.
+        group: The stages' group.
     """
     device = next(module.parameters()).device
     stage = _Watched(module, *place, device, input_args=given, output_args=made, group=group)
@@ -44,7 +44,7 @@ def scheduled(
 
 
 class _Watched(PipelineStage):
-    """A stage of PyTorch's that tells what it does."""
+    """A stage of PyTorch's that enters a context for each forward and backward pass."""
 
     forward_in: Pass
     backward_in: Pass

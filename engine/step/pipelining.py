@@ -38,9 +38,9 @@ def cut(model: Any, index: int, count: int, layers: Sequence[int] = ()) -> torch
 
     Args:
         model: A transformers model of any device. It is changed.
-        index: Of the stage.
-        count: Of the stages.
-        layers: Of each stage; by default an equal part each.
+        index: Index of the stage.
+        count: Number of stages.
+        layers: Number of layers of each stage; by default an equal part each.
 
     Raises:
         InvalidInput: If its parts are not where transformers' plans have them.
@@ -74,12 +74,12 @@ def _equal_parts(layers: int, count: int) -> tuple[int, ...]:
 
 
 class Stage(torch.nn.Module):
-    """What one GPU of a pipeline runs.
+    """The part of a pipeline that one GPU runs.
 
     Args:
         model: As :func:`cut` left it.
         group: The GPUs that have the stages of one copy of the model.
-        dtype: Of what passes between stages; that of the parameters if it is not given.
+        dtype: Number format of what passes between stages; by default that of the parameters.
 
     Attributes:
         unscheduled: Micro-batches that are not run and only have their buffers made, since they do
@@ -117,9 +117,9 @@ class Stage(torch.nn.Module):
         """Run all micro-batches of a step forward and backward.
 
         Args:
-            inputs: Of each micro-batch, on the device.
+            inputs: Inputs of each micro-batch, on the device.
             forward: The context of each forward pass.
-            backward: That of each backward pass.
+            backward: The context of each backward pass.
         """
         if self._schedule is None:
             self._schedule = self._scheduled(inputs, forward, backward)
@@ -157,12 +157,12 @@ class Stage(torch.nn.Module):
         )
 
     def _hidden(self, ids: torch.Tensor) -> torch.Tensor:
-        """What passes between stages for a micro-batch, without values."""
+        """Hidden states that pass between stages for a micro-batch, without values."""
         shape = (*ids.shape, self.model.config.hidden_size)
         return torch.empty(shape, dtype=self._dtype, device="meta", requires_grad=True)
 
     def _received(self, ids: torch.Tensor) -> list[torch.Tensor]:
-        """What a stage has for a micro-batch: from its neighbours, and ids or labels at an end."""
+        """Tensors received for a micro-batch: from neighbours, and ids or labels at an end."""
         hidden = torch.empty_like(self._hidden(ids), device=ids.device)
         neighbours = (self.index > 0) + (self.index < self.count - 1)
         ends = (self.index == 0) + (self.index == self.count - 1)

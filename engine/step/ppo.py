@@ -33,8 +33,8 @@ class ActorCritic(Learner):
     """The four models of PPO.
 
     Args:
-        policy: What is trained, beside the value model.
-        workload: How long answers are, and what rewards them.
+        policy: The model that is trained, beside the value model.
+        workload: The length of answers, and what rewards them.
     """
 
     def __init__(self, policy: Any, workload: Workload) -> None:
@@ -144,7 +144,7 @@ class ActorCritic(Learner):
         return targets
 
     def _of_answers(self, found: torch.Tensor) -> torch.Tensor:
-        """What is found at the token before each of the answers'."""
+        """Values found at the token before each token of the answers."""
         return found[:, -self.answer_length - 1 : -1]
 
     def _inputs(self, texts: Batch) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _scoring_model(workload: Workload) -> Any:
 
 
 def _read(model: Any, inputs: dict[str, Any]) -> tuple[Any, torch.Tensor]:
-    """What the body of a reward or value model returns, and its scores, of shape (B, S, 1)."""
+    """Output of the body of a reward or value model, and its scores, of shape (B, S, 1)."""
 
     def scored(**texts: Any) -> tuple[Any, torch.Tensor]:
         read = model.base_model(**texts)

@@ -1,4 +1,4 @@
-"""What a model reads before it generates: a text, what its encoder reads, or images with a text.
+"""Inputs that a model reads before generating: a text, an encoder's input, or images with a text.
 
 Sources: ``GenerationMixin.generate``, ``_maybe_prepare_encoder_kwargs_for_generation``,
 ``prepare_inputs_for_generation`` and ``_update_model_kwargs_for_generation`` in transformers 5.23.
@@ -28,10 +28,10 @@ _BESIDE = "cross_attention_mask"
 
 
 class Prompts(Protocol):
-    """What is read before texts are generated."""
+    """Inputs that are read before texts are generated."""
 
     length: int
-    """How many tokens of it the decoder reads."""
+    """Number of their tokens that the decoder reads."""
 
     def read(self, training: Training, *, by_trainer: bool = False) -> torch.Tensor:
         """Move it to the device and encode what is encoded once.
@@ -45,19 +45,19 @@ class Prompts(Protocol):
         """
 
     def new_cache(self, caches: Caches, longest: int) -> Any:
-        """An empty cache for so many tokens; ``None`` where the model makes one itself."""
+        """An empty cache for ``longest`` tokens; ``None`` where the model makes one itself."""
 
     def arguments(self, ids: torch.Tensor, before: int, cache: Any) -> dict[str, Any]:
-        """What the model is called with for tokens that so many others come before."""
+        """Arguments of the model for tokens that ``before`` others precede."""
 
 
 def prompts_of(model: Any, batch: Batch, beams: int = 1) -> Prompts:
-    """What a model reads of a batch before it generates; the labels are left out.
+    """The part of a batch that a model reads before it generates; labels are left out.
 
     Args:
         model: As ``Training`` has it, with adapters or without.
-        batch: On the host.
-        beams: So often each of it is read.
+        batch: A batch on the host.
+        beams: Copies of each sample that are read.
     """
     without = without_adapters(model)
     given = {name: tensor for name, tensor in batch.items() if name != "labels"}
@@ -102,7 +102,10 @@ class _Text:
 
 
 class _Encoded:
-    """What an encoder reads once: a text, sound or an image. A decoder begins with one token."""
+    """Input that an encoder reads once: a text, sound or an image.
+
+    A decoder begins with one token.
+    """
 
     length = 1
 
@@ -197,7 +200,7 @@ class _WithImages:
 def _repeated(
     model: Any, ids: torch.Tensor, given: dict[str, Any], beams: int
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """What is read, once for each beam."""
+    """Token ids and other inputs, once for each beam."""
     repeated: tuple[torch.Tensor, dict[str, Any]] = model._expand_inputs_for_generation(
         expand_size=beams,
         is_encoder_decoder=model.config.is_encoder_decoder,

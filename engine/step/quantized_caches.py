@@ -32,7 +32,7 @@ def quantized_cache(config: Any, cache_format: CacheFormat) -> Cache:
     """An empty cache of a decoder.
 
     Args:
-        config: Of the decoder.
+        config: Config of the decoder.
         cache_format: A quantized one.
 
     Raises:
@@ -56,7 +56,7 @@ class _Fp8Layer(Fp8QuantizedLayer):  # type: ignore[misc]  # transformers has no
     """Appends each token to 8-bit floats, and makes all keys and values of the layer anew."""
 
     def hold(self, length: int) -> None:
-        """Be as it is when so many tokens were read."""
+        """Take the state of a cache that has read ``length`` tokens."""
         for name in ("_quantized_keys", "_quantized_values"):
             whole, scale = getattr(self, name)
             longer = whole.new_empty((*whole.shape[:2], length, whole.shape[-1]))
@@ -69,7 +69,7 @@ class _PackedLayer(QuantizedLayer):  # type: ignore[misc]  # transformers has no
     """Packs groups of whole numbers, each with its scale and its zero.
 
     Args:
-        bits: Of each number.
+        bits: Bits of each number.
     """
 
     def __init__(self, bits: int) -> None:
@@ -83,7 +83,7 @@ class _PackedLayer(QuantizedLayer):  # type: ignore[misc]  # transformers has no
         self._shapes = (keys.shape, values.shape)
 
     def hold(self, length: int) -> None:
-        """Be as it is when so many tokens were read, not fewer than the prompts'."""
+        """Take the state of a cache that has read ``length`` tokens, no fewer than the prompts'."""
         unpacked = (length - self._prompt) % self.residual_length
         if self._packed_length != length - unpacked:
             self._packed_length = length - unpacked

@@ -29,8 +29,9 @@ def quantize(
 
     Args:
         model: A model of transformers or diffusers; its layers are replaced.
-        kept: The modules that are left alone, as :func:`kept_whole` tells of transformers' models.
-        quantization: How the others are kept.
+        kept: The modules that are left alone, as :func:`kept_whole` lists them for transformers'
+            models.
+        quantization: Format of the others.
         precision: Decides the number format of the products (``bnb_4bit_compute_dtype``).
         sharded: Whether GPUs will divide them. FSDP and ZeRO 3 take floating-point numbers only, so
             that the bytes are kept as numbers of the format that they gather
@@ -60,7 +61,7 @@ def quantize(
 def _maker(
     quantization: Quantization, precision: Precision, *, sharded: bool, predicting: bool
 ) -> Callable[[torch.nn.Linear], torch.nn.Module]:
-    """What makes a quantized layer of a linear one."""
+    """Return a function that makes a quantized layer of a linear one."""
     if quantization is Quantization.INT8:
         return EightBitLayout if predicting else bitsandbytes_8bit
     dtype = computed_in(precision)

@@ -30,11 +30,11 @@ computed."""
 
 @dataclass(frozen=True)
 class Completions:
-    """What is to be generated.
+    """Texts to generate.
 
     Attributes:
-        prompts: On the host, of shape (B, P).
-        new_tokens: For each prompt.
+        prompts: Token ids on the host, of shape (B, P).
+        new_tokens: Tokens to generate for each prompt.
         texts: Prompts with what was generated, on the host, to be scored; empty where nothing is.
     """
 
@@ -48,7 +48,7 @@ class Completions:
 
 
 def completions_of(workload: Workload, batch_size: int) -> Completions | None:
-    """What a workload generates on its GPU before it updates; ``None`` for nothing."""
+    """Texts that a workload generates on its GPU before it updates; ``None`` for none."""
     if not workload.method.generates or workload.rollout is not Rollout.GENERATE:
         return None
     length = workload.sequence_length or 0
@@ -69,8 +69,8 @@ def roll_out(
     Nothing is kept on the device but what that says.
 
     Args:
-        training: What is trained.
-        completions: What is generated.
+        training: Its model generates.
+        completions: Texts to generate.
         while_generating: Entered for as long as text is generated, and left before it is scored.
     """
     model: Any = unwrapped(training.model)
@@ -99,7 +99,7 @@ def roll_out(
 
 
 class _Policy:
-    """A training, of which only the policy is asked."""
+    """A training state of which only the policy generates."""
 
     def __init__(self, training: Training) -> None:
         self._training = training

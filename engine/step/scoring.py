@@ -41,18 +41,18 @@ def log_probabilities(
     """The log-probability of each target, in fp32.
 
     Args:
-        hidden: What the head reads, of shape (N, H).
-        weight: The head's, of shape (V, H).
+        hidden: Input of the head, of shape (N, H).
+        weight: Weight of the head, of shape (V, H).
         targets: Words, of shape (N,).
 
     Returns:
-        Of shape (N,).
+        One log-probability per target, of shape (N,).
     """
     return _Scores.apply(hidden, weight, targets)  # type: ignore[no-any-return,no-untyped-call]  # PyTorch has no type for it
 
 
 class _Scores(torch.autograd.Function):
-    """What is in sight of the caching allocator is made here, the rest is one kernel."""
+    """Scores: tensors that the caching allocator sees are made here, the rest is one kernel."""
 
     @staticmethod
     def forward(
@@ -96,11 +96,11 @@ def _scratch(
     memory of every batch follows from that of two.
 
     Args:
-        hidden: Of all tokens.
-        weight: Of all words.
-        dtype: Of the products.
-        at_once: How many casts of each are alive; backward keeps those of the tile before until
-            there are new ones.
+        hidden: Hidden states of all tokens.
+        weight: Weights of all words.
+        dtype: Number format of the products.
+        at_once: Number of casts of each that are alive; backward keeps those of the tile before
+            until there are new ones.
     """
     tile = hidden.new_empty(TILE_TOKENS, TILE_WORDS, dtype=dtype)
     return tile, casts_of((hidden, weight), dtype, at_once)
@@ -109,7 +109,7 @@ def _scratch(
 def casts_of(
     given: Sequence[torch.Tensor], dtype: torch.dtype, at_once: int = 1
 ) -> list[torch.Tensor]:
-    """What the product of a tile has to cast: of hidden states and weights, by turns."""
+    """Casts that the product of a tile needs: of hidden states and weights, by turns."""
     return [
         one.new_empty(min(len(one), most) if place % 2 else most, one.shape[1], dtype=dtype)
         for place, one in enumerate(given)
@@ -182,12 +182,12 @@ for _kernel in ("score_tiles", "score_tiles_backward"):
 
 @register_flop_formula(torch.ops.memorymark.score_tiles)
 def _flops(tile: Any, casts: Any, hidden: Any, weight: Any, *given: Any, **named: Any) -> int:
-    """Of the product with the head, from the shapes."""
+    """FLOPs of the product with the head, from the shapes."""
     return 2 * int(hidden[0]) * int(weight[0]) * int(weight[1])
 
 
 @register_flop_formula(torch.ops.memorymark.score_tiles_backward)
 def _flops_backward(*given: Any, **named: Any) -> int:
-    """Of the product once more, and of those that make the gradients."""
+    """FLOPs of the product once more, and of those that make the gradients."""
     products = 2 if given[-1] is None else 3
     return products * _flops(*given)

@@ -1,8 +1,8 @@
 """The log-probability of each token of an answer from all logits, text after text.
 
-As TRL's ``selective_log_softmax`` goes about it (TRL 1.12, ``trainer/utils.py``): of one text at a
-time it makes what the softmax needs, and in backward the gradients of all texts and then a tensor
-of them. One operator stands for the texts, so that a step does the same with any number of them.
+As TRL's ``selective_log_softmax`` (TRL 1.12, ``trainer/utils.py``): for one text at a time it makes
+what the softmax needs, and in backward the gradients of all texts and then a tensor of them. One
+operator stands for the texts, so that a step does the same with any number of them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def text_scores(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """The log-probability of each target, in the format of the logits.
 
     Args:
-        logits: Of shape (B, T, V).
+        logits: Logits of shape (B, T, V).
         targets: Words, of shape (B, T).
 
     Returns:
-        Of shape (B, T).
+        Log-probabilities of shape (B, T).
     """
     return _TextScores.apply(logits, targets)  # type: ignore[no-any-return,no-untyped-call]  # PyTorch has no type for it
 

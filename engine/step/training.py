@@ -34,10 +34,10 @@ class Training:
     """A model with its optimizer, ready to step.
 
     Attributes:
-        loss: Of a model, for a batch.
+        loss: Loss of a model, for a batch.
         scaler: Gradient scaler; disabled unless the precision is fp16-mixed.
         autocast: The number format of the forward pass, if not the parameters'.
-        micro_batches: Per optimizer step; their gradients are accumulated.
+        micro_batches: Micro-batches per optimizer step; their gradients are accumulated.
         flash_only: Whether FlashAttention is the only kernel allowed.
         offload: Keeps activations on the host; ``None`` where they stay.
         context: Divides sequences among GPUs; ``None`` where each has whole ones.
@@ -116,7 +116,7 @@ def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = Fa
 
     Args:
         workload: The optimizer, the precision, the accumulation.
-        model: What is trained.
+        model: The model that is trained.
         predicting: Whether its steps are traced and never run.
     """
     device = next(model.parameters()).device
@@ -153,9 +153,9 @@ def training_step(training: Training, batch: Batch) -> None:
     """One whole training step: batch to the device, forward, loss, backward, optimizer.
 
     Args:
-        training: What is trained.
-        batch: On the host, as :func:`~engine.step.batches.make_batch` makes it; each micro-batch of
-            an accumulated step is one like it.
+        training: The model and its optimizer.
+        batch: A batch on the host, as :func:`~engine.step.batches.make_batch` makes it; each
+            micro-batch of an accumulated step is one like it.
     """
     if isinstance(training.model, Stage):
         _run_stage(training, training.model, batch)

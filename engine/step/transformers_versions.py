@@ -1,4 +1,4 @@
-"""What the releases of transformers call and do differently, from 4.44 on."""
+"""Names and behaviour in which releases of transformers differ, from 4.44 on."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ AutoModelForImageTextToText: Any = (
     getattr(transformers, "AutoModelForImageTextToText", None)
     or transformers.AutoModelForVision2Seq
 )
-"""Of models that read images and texts; it has that name since 4.46."""
+"""Class of models that read images and texts; it has this name since 4.46."""
 
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 
 TRIED_WITH = (5, 17)
 """From this release on, every preset is tried. Older ones lack some models, or train others in a
-way that nobody can trace, such as experts that are asked for the tokens they got."""
+way that nobody can trace, such as experts that look up the tokens they got."""
 
 
 class AutoModelForPrediction(_BaseAutoModelClass):  # type: ignore[misc]  # transformers has no types
@@ -147,7 +147,7 @@ def forget_cached(model: torch.nn.Module) -> None:
 
 
 def _kept_by(found: Any) -> Iterator[Any]:
-    """What a function or method has in its closure; nothing of anything else."""
+    """Contents of a function's or method's closure; nothing for anything else."""
     function: Any = found.__func__ if type(found) in (staticmethod, classmethod) else found
     for cell in (function.__closure__ or ()) if type(function) is FunctionType else ():
         with suppress(ValueError):  # nothing is in it yet
@@ -159,7 +159,7 @@ def enable_checkpointing(model: Any, **options: Any) -> None:
 
     Args:
         model: A transformers model.
-        options: Of ``torch.utils.checkpoint.checkpoint``.
+        options: Options of ``torch.utils.checkpoint.checkpoint``.
     """
     options |= {"use_reentrant": False}
     # Renamed in 5.18.

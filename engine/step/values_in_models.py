@@ -1,4 +1,4 @@
-"""Lets transformers' models read values that are known, where they ask fake tensors for none."""
+"""Lets transformers' models read values that are known, but that fake tensors do not give them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MASKS_OF_WINDOWS = {
 
 @contextmanager
 def known_in_models(known: Callable[[torch.Tensor], bool]) -> Iterator[None]:
-    """Let masks and pools of patches be asked for their values, where they are known.
+    """Let models read the values of masks and of pools of patches, where they are known.
 
     Enter it while new tensors are real.
 
@@ -98,11 +98,12 @@ def _keeping_a_row(make: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _known_masks(known: Callable[[torch.Tensor], bool]) -> Iterator[None]:
-    """Let masks be asked for their values, where they are known.
+    """Let models read the values of masks, where they are known.
 
-    Releases with ``masking_utils`` (from 4.53) do not ask fake tensors, and so would keep a mask of
-    ones, which training drops. From 5.0 they also search the positions for rows with several packed
-    sequences, and drop the mask where training has none. Older releases ask in any case.
+    Releases with ``masking_utils`` (from 4.53) do not read fake tensors, and so would keep a mask
+    of ones, which training drops. From 5.0 they also search the positions for rows with several
+    packed sequences, and drop the mask where training has none. Older releases read them in any
+    case.
     """
     with ExitStack() as stack:
         if hasattr(PreTrainedModel, _WARNING):  # of padding in what is given without a mask
@@ -122,7 +123,7 @@ def _known_masks(known: Callable[[torch.Tensor], bool]) -> Iterator[None]:
 def _answers(
     masks: ModuleType, known: Callable[[torch.Tensor], bool]
 ) -> dict[str, Callable[..., Any]]:
-    """What takes the place of functions of ``masking_utils``; where these read values."""
+    """Replacements of functions of ``masking_utils`` that read values."""
     find = masks.find_packed_sequence_indices
 
     def find_none(position_ids: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Where autograd adds a gradient to another one in place.
+"""In-place addition of gradients by autograd.
 
 Gradients that reach a tensor from several places are added up: of a shared weight, of a residual
 stream, of the same model run twice. Autograd's engine writes the sum over the first one, if it is
@@ -22,7 +22,7 @@ _ADD_IN_PLACE = torch.ops.aten.add_.Tensor
 _PLAIN = (torch.Tensor, FakeTensor)
 
 Holders = tuple[int, int]
-"""How many references there are to a tensor, and to its storage."""
+"""Number of references to a tensor, and to its storage."""
 
 
 def as_accumulated(
@@ -34,7 +34,7 @@ def as_accumulated(
         func: The operator.
         args: Its arguments.
         kwargs: Its keyword arguments.
-        engine_alone: By :func:`held_by_engine`.
+        engine_alone: The result of :func:`held_by_engine`.
 
     Returns:
         Addition in place, where the engine adds to a gradient that nothing else holds; otherwise

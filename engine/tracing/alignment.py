@@ -15,11 +15,11 @@ class NotRepeating(EngineError):
 
 
 def aligned(short: Sequence[Labels], long: Sequence[Labels]) -> list[int]:
-    """Where each item of a sequence stands in one that has more items in some places.
+    """The place of each item of a sequence in one that has more items in some places.
 
     Args:
         short: The labels of the items, phase by phase.
-        long: Those of the longer sequence, in as many phases.
+        long: The labels of the longer sequence, in as many phases.
 
     Raises:
         NotRepeating: If the longer one is not the shorter one with items added.
@@ -45,7 +45,7 @@ def _aligned(short: Labels, long: Labels) -> list[int]:
 
 
 def _resumed(short: Labels, item: int, long: Labels, place: int) -> int:
-    """Where the longer sequence goes on with what comes next in the shorter one.
+    """The place where the longer sequence goes on with what comes next in the shorter one.
 
     That is after more of what came before, if there is nothing else between; then at its end if all
     the rest is there; else where the most is alike.
@@ -66,16 +66,16 @@ def _resumed(short: Labels, item: int, long: Labels, place: int) -> int:
 
 
 def _alike(some: Labels, others: Labels) -> int:
-    """How many are alike from the first on."""
+    """Number of items that are alike from the first on."""
     return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=True))))
 
 
 def between(places: Sequence[int], length: int) -> dict[int, range]:
-    """What a longer sequence has between aligned items, by the item that it comes before.
+    """The items that a longer sequence has between aligned ones, by the item that they precede.
 
     Args:
-        places: By :func:`aligned`.
-        length: Of the longer sequence.
+        places: Places as :func:`aligned` returns them.
+        length: Length of the longer sequence.
     """
     begins = [0, *(place + 1 for place in places)]
     gaps = [range(begin, end) for begin, end in zip(begins, [*places, length], strict=True)]

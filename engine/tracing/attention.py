@@ -1,4 +1,4 @@
-"""Which attention kernel PyTorch takes on CUDA, and what is made around it.
+"""The attention kernel that PyTorch picks on CUDA, and the tensors made around it.
 
 What a kernel keeps for backward decides the memory of a transformer: all scores, or one number for
 each row of them.
@@ -45,21 +45,21 @@ _DEFAULT_PRIORITY = (
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionCall:
-    """What the choice of an attention kernel depends on, besides the GPU.
+    """The facts that decide the choice of an attention kernel, besides the GPU.
 
     Attributes:
-        dtype: Of query, key and value; ``None`` where they differ.
+        dtype: Number format of query, key and value; ``None`` where they differ.
         has_mask: Whether there is an attention mask.
         learns_mask: Whether the mask has a gradient.
         dropout: Its probability.
-        head_width, value_width: Of a query and key, and of a value.
-        length, key_length: Of the query, and of key and value.
+        head_width, value_width: Width of a query and key, and of a value.
+        length, key_length: Length of the query, and of key and value.
         is_causal: Whether the mask is the causal one.
         has_gradient: Whether query, key or value has a gradient.
         grouped: Whether several heads of the query share a key and value.
         fusible: Whether the tensors have four dimensions, their last one contiguous, and sizes
             that belong together; the mask too.
-        kernels: Those that are enabled, by priority.
+        kernels: The enabled kernels, by priority.
     """
 
     dtype: torch.dtype | None

@@ -1,4 +1,4 @@
-"""What differs between builds of PyTorch in the choice of an attention kernel."""
+"""Differences between builds of PyTorch in the choice of an attention kernel."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class AttentionBuild:
     which was looked up in the messages that its ``libtorch_cuda.so`` contains.
 
     Attributes:
-        release: Such as (2, 11).
-        cudnn: As cuDNN numbers itself: 91900 for 9.19.0.
+        release: Release of PyTorch, such as (2, 11).
+        cudnn: Version of cuDNN as it numbers itself: 91900 for 9.19.0.
     """
 
     release: tuple[int, int]
     cudnn: int
 
     def prefers_cudnn(self, compute_capability: float) -> bool:
-        """Whether cuDNN is asked first where nobody has set priorities.
+        """Whether cuDNN comes first where nobody has set priorities.
 
         Off by default after 2.5; on again in 2.9, from cuDNN 9.9; and from 2.10 only above cuDNN
         9.15.0, whose predecessors fail at lengths that are no multiple of 128.

@@ -39,7 +39,7 @@ TO_WIDEST = (
 
 
 def autocast_operators() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """What ``torch.autocast("cuda")`` does otherwise than ``torch.autocast("cpu")``, by name."""
+    """Kernels in which ``torch.autocast("cuda")`` differs from ``autocast("cpu")``, by name."""
     on_cuda, on_cpu = _treated("AutocastCUDA"), _treated("AutocastCPU")
     for names, policy in (
         (TO_FP32, _in_fp32),

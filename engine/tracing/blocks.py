@@ -17,7 +17,7 @@ _MAX_PERIOD = 8
 """Blocks after which a model may repeat, such as five with a sliding window and one without."""
 
 _COUNT = "num_hidden_layers"
-"""Which every config of transformers has, under this name or another."""
+"""Present in every config of transformers, under this name or another."""
 
 _Item = TypeVar("_Item")
 
@@ -28,10 +28,10 @@ class Run:
 
     Attributes:
         name: The list that holds them, as ``model.named_modules()`` names it.
-        length: How many blocks the list has, with those that do not repeat.
-        start: The number of the first that does.
-        period: After how many blocks they repeat.
-        repeats: How often.
+        length: Number of blocks in the list, with those that do not repeat.
+        start: Index of the first that does.
+        period: Number of blocks after which they repeat.
+        repeats: Number of repeats.
         counted: The settings of blocks that go up by one from block to block, such as its own
             number, by their path in it.
     """
@@ -45,14 +45,14 @@ class Run:
 
     @property
     def blocks(self) -> int:
-        """How many blocks it has."""
+        """Number of blocks."""
         return self.period * self.repeats
 
     def shallowest(self, margin: int) -> int:
-        """How many repeats the shallowest model has.
+        """Number of repeats in the shallowest model.
 
         Args:
-            margin: How many it has on either side of the gap. The first and the last may differ
+            margin: Number of repeats on either side of the gap. The first and the last may differ
                 from others.
         """
         return 2 * margin
@@ -62,12 +62,12 @@ class Run:
         return self.start + self.period * margin
 
     def kept(self, items: Sequence[_Item], margin: int, repeats: int) -> list[_Item]:
-        """What is left of a list with one item for each block.
+        """The items left of a list with one item for each block.
 
         Args:
             items: The list.
             margin: As in :meth:`shallowest`; repeats more than that stand in the gap.
-            repeats: How many are left.
+            repeats: Number of repeats left.
         """
         gap = self.gap(margin) + self.period * (repeats - self.shallowest(margin))
         return [*items[:gap], *items[gap + self.period * (self.repeats - repeats) :]]
@@ -144,7 +144,7 @@ def _counts(values: Sequence[Any]) -> bool:
 
 
 def _listed_in_configs(model: nn.Module, length: int) -> dict[str, list[Any]]:
-    """What configs say of each of so many blocks."""
+    """Settings of configs that list a value for each of ``length`` blocks."""
     return {
         name: value
         for config in _configs(model)
@@ -158,8 +158,8 @@ class _NumberList(NamedTuple):
 
     Attributes:
         holder: A module around the blocks, or its config.
-        name: Of the attribute.
-        numbers: What it says.
+        name: Name of the attribute.
+        numbers: Its value.
     """
 
     holder: Any
@@ -168,7 +168,7 @@ class _NumberList(NamedTuple):
 
 
 def _lists_of_numbers(model: nn.Module, blocks: str, length: int) -> Iterator[_NumberList]:
-    """What modules around a list of blocks, and their configs, say of some of them."""
+    """Lists of block numbers in modules around a list of blocks, and in their configs."""
     for holder in _around(model, blocks):
         for name, value in vars(holder).items():
             if _names_blocks(value, length):
@@ -205,10 +205,10 @@ def with_fewer(
     """A copy of a model whose runs have fewer repeats; the model itself stays as it is.
 
     Args:
-        model: On the meta device.
+        model: The model, on the meta device.
         runs: Its runs.
         margin: As in :meth:`Run.shallowest`.
-        repeats: How many repeats of each run the copy has.
+        repeats: Number of repeats of each run in the copy.
     """
     wanted = list(zip(runs, repeats, strict=True))
     lists = [model.get_submodule(run.name) for run in runs]

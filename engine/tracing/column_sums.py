@@ -1,4 +1,4 @@
-"""What a sum over columns takes on a GPU besides its result.
+"""Memory that a sum over columns takes on a GPU besides its result.
 
 PyTorch divides a long sum among thread blocks, and each leaves its partial sums in scratch memory.
 A bias's gradient is such a sum: over all rows of a batch.
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 _THREADS = 512
-"""Of a block (``MAX_NUM_THREADS``), shared by the elements that a thread loads at once."""
+"""Threads of a block (``MAX_NUM_THREADS``), divided by the elements that each loads at once."""
 _WARP = 32
 MAX_LOADED = 4
 """Elements that a thread loads at once, if they lie side by side."""
@@ -32,11 +32,11 @@ class ColumnSum:
 
     Attributes:
         rows: Values of each sum.
-        columns: How many sums.
+        columns: Number of sums.
         loaded: Elements that a thread loads at once.
-        element_bytes: Of a value.
-        sum_bytes: Of a partial sum.
-        resident_threads: How many threads the GPU runs at once.
+        element_bytes: Size of a value.
+        sum_bytes: Size of a partial sum.
+        resident_threads: Number of threads that the GPU runs at once.
     """
 
     rows: int
@@ -48,7 +48,7 @@ class ColumnSum:
 
     @property
     def scratch_bytes(self) -> int:
-        """What is allocated for partial sums while the kernel runs; 0 where one block sums all."""
+        """Bytes allocated for partial sums while the kernel runs; 0 where one block sums all."""
         rows = self.rows
         while rows * self.columns * self.element_bytes > _INDEXABLE:
             rows = -(-rows // 2)
@@ -68,7 +68,7 @@ class ColumnSum:
         return self.sum_bytes * self.columns * blocks * width * self.loaded
 
     def grown(self, other: ColumnSum, more: int) -> ColumnSum:
-        """The sum that takes so many times more what another one has more than this."""
+        """This sum with ``more`` times the difference to another one added."""
         return replace(
             self,
             rows=self.rows + more * (other.rows - self.rows),
@@ -77,13 +77,13 @@ class ColumnSum:
 
 
 _MULTIPROCESSORS = {7.0: 80, 7.5: 40, 8.0: 108, 8.6: 84, 8.9: 142, 9.0: 132, 12.0: 170}
-"""Of the largest GPU in the catalogue with each compute capability."""
+"""Multiprocessors of the largest GPU in the catalogue with each compute capability."""
 _THREADS_OF_ONE = {7.0: 2048, 7.5: 1024, 8.0: 2048, 8.6: 1536, 8.9: 1536, 9.0: 2048, 12.0: 1536}
-"""What a multiprocessor runs at once (CUDA C++ programming guide, technical specifications)."""
+"""Threads that a multiprocessor runs at once (CUDA C++ programming guide, specifications)."""
 
 
 def resident_threads(compute_capability: float) -> int:
-    """How many threads a GPU runs at once; of an unknown kind, as the last older one."""
+    """Threads that a GPU runs at once; for an unknown kind, those of the last older one."""
     like = max((one for one in _MULTIPROCESSORS if one <= compute_capability), default=7.0)
     return _MULTIPROCESSORS[like] * _THREADS_OF_ONE[like]
 

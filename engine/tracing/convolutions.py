@@ -27,15 +27,15 @@ _ALIGNED_BYTES = 16
 """A pixel's channels are padded to this, as tensor cores load them."""
 _SUM_BYTES = 4
 _MULTIPROCESSORS = 132
-"""Of the H100: a weight's gradient is summed in as many parts as keep them all busy. Eight
+"""Number on the H100: a weight's gradient is summed in as many parts as keep them all busy. Eight
 convolutions of 64 by 64 channels there took 14 such parts, for 9 tiles."""
 _TILE = 128
 _NARROW_TILE = 64
 _OWN_BYTES = 1024
 """Beside copies and parts, in that convolution."""
 _MIN_PIXELS_OF_PRODUCT = 400
-"""From so many pixels on, the gradient of a pointwise weight is a matrix product per image, whose
-results are then added up: so at 28 by 28 pixels, but no longer at 14 by 14."""
+"""From this many pixels on, the gradient of a pointwise weight is a matrix product per image,
+whose results are then added up: so at 28 by 28 pixels, but no longer at 14 by 14."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Convolution:
     """A convolution as cuDNN sees it, of one to three dimensions.
 
     Attributes:
-        images: How many, N.
-        channels_in, channels_out: Of all groups.
+        images: Number of images, N.
+        channels_in, channels_out: Channels of all groups.
         pixels_in, pixels_out: Positions of one image.
         taps: Positions of the kernel.
         groups: Each sees its own share of the channels.
         pointwise: Whether an output pixel depends on the input pixel at its place alone.
-        item_bytes: Of the number format.
+        item_bytes: Size of a number in its format.
         channels_last: Whether the images have that layout already.
     """
 
@@ -127,7 +127,7 @@ def workspaces(func: Any, args: tuple[Any, ...], copies: Callable[[int], bool]) 
     Args:
         func: The operator.
         args: As the dispatcher passes them.
-        copies: Whether the GPU's kernels need copies of numbers of so many bytes.
+        copies: Whether the GPU's kernels need copies of numbers of a given size in bytes.
     """
     if func is _FORWARD and copies(args[0].element_size()):
         sizes = [convolution(*args[:2], *args[3:9]).pass_bytes]
@@ -154,9 +154,9 @@ def convolution(
     Args:
         input: (N, C, …), with one to three dimensions of pixels.
         weight: (out, C / groups, …); (C, out / groups, …) if transposed.
-        stride: By dimension, or one for all, as are the following.
+        stride: Stride by dimension, or one for all, as are the following.
         padding: On either side.
-        dilation: Of the kernel.
+        dilation: Dilation of the kernel.
         output_padding: On one side, if transposed.
         transposed: Whether it is the gradient of a convolution.
         groups: Each sees its own share of the channels.

@@ -1,6 +1,6 @@
-"""What decompositions of matrices take on a GPU besides their results.
+"""Memory that decompositions of matrices take on a GPU besides their results.
 
-PyTorch calls cuSOLVER for them (native/cuda/linalg/BatchLinearAlgebraLib.cpp). cuSOLVER tells the
+PyTorch calls cuSOLVER for them (native/cuda/linalg/BatchLinearAlgebraLib.cpp). cuSOLVER gives the
 size of a workspace only on a GPU, and its documentation gives no formula, so the sizes are those
 that LAPACK documents for the same task.
 """
@@ -19,19 +19,19 @@ _QR = _aten.linalg_qr.default
 MAKERS = frozenset(str(one._overloadpacket) for one in (_SVD, _EIGH, _QR))
 
 _ROWS_OF_SVD = 262
-"""Of a matrix of 3 by 2^20 complex numbers, cuSOLVER (CUDA 12.8) asked for 4.10 GiB: 262 numbers
-for each column (https://github.com/pytorch/pytorch/pull/155811)."""
+"""Rows of the workspace: cuSOLVER (CUDA 12.8) requested 4.10 GiB for a matrix of 3 by 2^20 complex
+numbers, 262 for each column (https://github.com/pytorch/pytorch/pull/155811)."""
 _QR_BLOCK = 32
 """Columns that LAPACK's geqrf and orgqr work on at once."""
 FACTORS = (0, 3)
-"""Of an assumed workspace there may be none, or so many times as much; nothing published tells."""
+"""Bounds of an assumed workspace, as multiples of it; nothing published narrows them."""
 
 ASSUMED = (
     "The peak includes a decomposition of matrices. cuSOLVER does not document its workspace: "
     "LAPACK's is assumed, and the range of memory covers none to three times as much. "
     "Step times leave the decompositions out."
 )
-"""What an answer says where a decomposition decides."""
+"""Caveat of an answer where a decomposition decides."""
 
 
 def workspace_bytes(func: Any, args: tuple[Any, ...]) -> int:

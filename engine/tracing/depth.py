@@ -57,7 +57,7 @@ class DeepTrace:
         self._ranks = ranks_of(self._events, places)
 
     def _places(self, number: int) -> list[int]:
-        """Where the shallow trace's events stand in that with one repeat more of a run."""
+        """Places of the shallow trace's events in that with one repeat more of a run."""
         run = self._runs[number]
 
         def moved(of: int, block: int) -> int:
@@ -75,7 +75,7 @@ class DeepTrace:
         """By the shallow trace's tensors, how much larger each is for a repeat more of each run.
 
         Args:
-            places: By :meth:`_places`, of each run.
+            places: Places of each run, by :meth:`_places`.
         """
         shallow, *deeper = self._traces
         growing = {}
@@ -90,7 +90,7 @@ class DeepTrace:
         return growing
 
     def at(self, repeats: Sequence[int]) -> Trace:
-        """The trace with so many repeats of each run, none fewer than the shallowest.
+        """The trace with these repeats of each run, none fewer than the shallowest.
 
         Raises:
             NotRepeating: If what is added does not fit together.
@@ -103,7 +103,7 @@ class DeepTrace:
         )
 
     def _host_bytes(self, repeats: Sequence[int]) -> int:
-        """What is on the host: each repeat puts as much there."""
+        """Bytes on the host: each repeat puts as much there."""
         shallow, *deeper = (trace.host_bytes for trace in self._traces)
         added = (
             (one - shallow) * (count - run.shallowest(self._margin))
@@ -112,10 +112,10 @@ class DeepTrace:
         return shallow + sum(added)
 
     def at_batch_of(self, other: Trace, repeats: Sequence[int]) -> Trace:
-        """The trace with so many repeats at another batch size, which needs one trace there.
+        """The trace with these repeats at another batch size, which needs one trace there.
 
         Args:
-            other: That with one repeat more of each run than the shallowest.
+            other: The trace there with one repeat more of each run than the shallowest.
             repeats: As in :meth:`at`.
 
         Raises:
@@ -157,7 +157,7 @@ class DeepTrace:
         )
 
     def _put_together(self, repeats: Sequence[int]) -> tuple[_Built, list[Work]]:
-        """The events with so many repeats, and the work of the last step."""
+        """The events with these repeats, and the work of the last step."""
         more = [
             count - run.shallowest(self._margin)
             for run, count in zip(self._runs, repeats, strict=True)
@@ -174,7 +174,7 @@ class DeepTrace:
         return built, work_at(shallow, deeper, more)
 
     def _add(self, built: _Built, number: int, gap: range) -> None:
-        """What one block adds in one place, as often as there are more."""
+        """Add the events of one block in one place, once for each repeat more."""
         for copy in range(built.more[number]):
             for index in gap:
                 self._take(built, 1 + number, index, (number, copy))
@@ -194,15 +194,15 @@ class _Built:
     """A trace that is put together from events of others.
 
     Args:
-        shallow: Gives what does not depend on depth.
-        runs: Of the model.
+        shallow: The trace of what does not depend on depth.
+        runs: The runs of the model.
         margin: As in :meth:`~.blocks.Run.shallowest`.
-        more: How many repeats more of each the trace has.
-        growing: How much larger tensors of the shallow trace are for a repeat more of each run.
+        more: Number of repeats more of each in the trace.
+        growing: Growth of tensors of the shallow trace for a repeat more of each run.
 
     Attributes:
-        trace: What there is so far.
-        origins: Where each of its tensors comes from.
+        trace: The trace so far.
+        origins: Origin of each of its tensors.
     """
 
     def __init__(
@@ -248,9 +248,9 @@ class _Built:
         Args:
             source: The trace it comes from.
             index: Its number there.
-            event: What it is.
-            rank: Which of its like it frees, if it frees one.
-            copy: Of which run it is one of the repeats more, and which of them.
+            event: The event.
+            rank: The rank of the tensor that it frees among equal ones, if it frees one.
+            copy: The run and the number of the added repeat that it belongs to, if any.
         """
         trace = self.trace
         while self._phase < event.phase:

@@ -18,12 +18,12 @@ Moved = Callable[[int, int], int]
 """The number of a block among more blocks, given its run and its number."""
 
 Key = tuple[int, Hashable]
-"""The number of a phase, and what a tensor has in common with its like."""
+"""The number of a phase, and the traits that a tensor shares with equal ones."""
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Which one of the like tensors that are alive is meant, counted from one end."""
+    """Index of a tensor among the equal ones that are alive, counted from one end."""
 
     place: int
     from_last: bool
@@ -37,14 +37,14 @@ class Rank:
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a trace, told without the numbers of tensors.
+    """An event of a trace, independent of tensor ids.
 
     Attributes:
         phase: The number of its phase in the trace.
-        alike: What it has in common with the like event of another block: its sort, its size,
-            its phase and its place among those of its module.
+        alike: The traits that it shares with the equal event of another block: its sort, its
+            size, its phase and its place among those of its module.
         run, block: The run and the number of the block whose tensor it is; -1 outside of runs.
-        first, last: Of a free, how many like tensors alive are older, and younger.
+        first, last: For a free, the number of equal live tensors that are older, and younger.
     """
 
     kind: int
@@ -56,7 +56,7 @@ class Event:
     last: int = 0
 
     def label(self, moved: Moved) -> Hashable:
-        """What it is, with the block's number as ``moved`` gives it for the run and number.
+        """Label of the event, with the block's number as ``moved`` gives it for the run and number.
 
         A block may free what its neighbour made, which is another one where there are more.
         """
@@ -65,12 +65,12 @@ class Event:
 
 
 def events_of(trace: Trace, runs: Sequence[Run], over_all: Set[Hashable]) -> Iterator[Event]:
-    """The events of a trace, told without the numbers of tensors.
+    """The events of a trace, independent of tensor ids.
 
     Args:
-        trace: Of a model.
-        runs: Of the model.
-        over_all: What is made for all blocks at once, by :func:`made_over_all`.
+        trace: The trace of a model.
+        runs: The runs of the model.
+        over_all: Traits of what is made for all blocks at once, by :func:`made_over_all`.
     """
 
     @cache
@@ -103,10 +103,10 @@ def events_of(trace: Trace, runs: Sequence[Run], over_all: Set[Hashable]) -> Ite
 def events_alike(
     trace: Trace, alike: Sequence[tuple[Any, ...]], places: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Event]:
-    """The events of a trace, told by what their tensors have in common with their like.
+    """The events of a trace, labelled by the traits that their tensors share with equal ones.
 
     Args:
-        trace: Whose events they are.
+        trace: The trace of the events.
         alike: :attr:`Event.alike` by tensor.
         places: Run and block by tensor; none by default.
     """
@@ -131,9 +131,9 @@ def phase_of_each(trace: Trace) -> Iterator[int]:
 
 
 def made_over_all(traces: Sequence[Sequence[Event]]) -> Set[Hashable]:
-    """What is made for all blocks at once, such as by FSDP, which gathers a group in one piece.
+    """Traits of tensors made for all blocks at once, such as by FSDP, which gathers whole groups.
 
-    It is made outside of the blocks, as often in each trace, and with other sizes.
+    They are made outside of the blocks, as often in each trace, and with other sizes.
     """
     sizes: dict[Hashable, set[tuple[int, ...]]] = defaultdict(set)
     for events in traces:
@@ -151,7 +151,7 @@ def made_over_all(traces: Sequence[Sequence[Event]]) -> Set[Hashable]:
 def ranks_of(
     traces: Sequence[Sequence[Event]], places: Sequence[Sequence[int]]
 ) -> list[list[Rank | None]]:
-    """Which of the like tensors alive each event of each trace frees; ``None`` where it makes one.
+    """Rank of the equal live tensor that each event of each trace frees; ``None`` for allocations.
 
     In a phase that may be the same one throughout, counted from the first or from the last. Else
     it is the one counted from where a deeper trace counts as many. A block more frees as what was
@@ -159,7 +159,7 @@ def ranks_of(
 
     Args:
         traces: The events of the shallow trace, then of the deeper ones.
-        places: Where the shallow trace's events stand in each deeper one.
+        places: Places of the shallow trace's events in each deeper one.
     """
     common = _common_ranks(traces)
 

@@ -26,8 +26,8 @@ class Work(NamedTuple):
     """An operation of a deep model.
 
     Attributes:
-        origin: Where it comes from.
-        operation: What it does.
+        origin: Its origin.
+        operation: The operation itself.
         over_all: Whether it has more to do the more blocks there are.
     """
 
@@ -39,12 +39,12 @@ class Work(NamedTuple):
 def work_at(
     shallow: Sequence[Operation], deeper: Sequence[Sequence[Operation]], more: Sequence[int]
 ) -> list[Work]:
-    """The work of a step with so many repeats more of each run.
+    """The work of a step with ``more`` repeats more of each run.
 
     Args:
         shallow: The work with the fewest repeats.
         deeper: For each run, the work with one repeat more of it.
-        more: How many repeats more of each.
+        more: Number of repeats more of each.
 
     Raises:
         NotRepeating: If a deeper one is not the shallow one with something added.
@@ -94,10 +94,10 @@ def _is_over_all(operation: Operation) -> bool:
 
 
 def _places(shallow: Sequence[Operation], deeper: Sequence[Operation]) -> list[int]:
-    """Where the shallow trace's operations stand in that with one repeat more of a run.
+    """Places of the shallow trace's operations in that with one repeat more of a run.
 
-    Of which there are as many with more blocks, none is a block's own, and each may have more to
-    do: such as FSDP's, which gathers a group in one piece.
+    Operations of which there are as many with more blocks belong to no block, and each may have
+    more to do: such as FSDP's, which gathers a group in one piece.
     """
     fewer, more = (Counter(map(_sort, one)) for one in (shallow, deeper))
     of_none = {sort for sort, count in fewer.items() if more[sort] == count}
@@ -109,7 +109,7 @@ def _sort(one: Operation) -> Hashable:
 
 
 def _labels(operations: Sequence[Operation], of_none: Set[Hashable]) -> list[Labels]:
-    """What each operation is, without how much it does where that may grow; by phases."""
+    """Labels of operations, without the amount of work where that may grow; by phases."""
     return [
         [(_sort(one), () if _sort(one) in of_none else one.numbers) for one in phase]
         for _, phase in groupby(operations, _phase)

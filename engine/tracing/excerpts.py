@@ -16,7 +16,7 @@ Events = list[tuple[int, int]]
 
 
 def snapshot(trace: Trace) -> Trace:
-    """What has been recorded until now, to which nothing is added."""
+    """A copy of what has been recorded until now, to which nothing is added."""
     return replace(trace, **{part.name: copy(getattr(trace, part.name)) for part in fields(trace)})
 
 
@@ -25,9 +25,9 @@ class Moment:
     """A moment while a trace is recorded.
 
     Attributes:
-        events: How many there were.
-        tensors: How many had been made.
-        operations: How many had been run.
+        events: Number of events until then.
+        tensors: Number of tensors made until then.
+        operations: Number of operations run until then.
     """
 
     events: int
@@ -42,12 +42,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """What was recorded between two moments, its tensors counted from the first that it made.
+    """The record between two moments, its tensors counted from the first that it made.
 
     Attributes:
         events: As in a :class:`~engine.tracing.trace.Trace`.
         phases: Each begins at one of its events, the first one at the first.
-        sizes, categories, modules, makers, streams: Of its tensors.
+        sizes, categories, modules, makers, streams: Facts of its tensors.
         column_sums: The sums whose scratch some of its tensors are.
         operations: Its work.
         kept: The tensor that it leaves behind.
@@ -68,11 +68,11 @@ class Excerpt:
 
     @classmethod
     def since(cls, begin: Moment, trace: Trace, kept: int | None) -> Excerpt | None:
-        """What has been recorded since a moment.
+        """The record since a moment.
 
         Args:
             begin: The moment.
-            trace: What is recorded.
+            trace: The trace being recorded.
             kept: The tensor that it leaves behind.
 
         Returns:
@@ -130,7 +130,7 @@ class Excerpt:
         """Record all of it once more.
 
         Args:
-            trace: What is recorded.
+            trace: The trace being recorded.
 
         Returns:
             The tensor that it leaves behind.

@@ -50,7 +50,7 @@ def _statistics(
 
 
 def _onednn_workspace(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """What oneDNN keeps of a recurrent layer for backward, in bytes: only a real run tells."""
+    """Bytes that oneDNN keeps of a recurrent layer for backward: only a real run shows them."""
 
     def real(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -110,6 +110,6 @@ def _ctc_loss(
 
 
 INSTEAD: dict[Any, Callable[..., Any]] = {_aten._ctc_loss.Tensor: _ctc_loss}
-"""What runs in place of fake kernels that lack a format or a size."""
+"""Replacements of fake kernels that lack a format or a size."""
 if hasattr(_aten, "_grouped_mm"):  # from PyTorch 2.8 on
     INSTEAD[_aten._grouped_mm.default] = _grouped_product

@@ -32,16 +32,16 @@ from .operations import OWN_KERNELS, tensors_in
 
 MAKERS = frozenset({f"{OWN_KERNELS}.flex_attention", f"{OWN_KERNELS}.flex_attention_backward"})
 FACTORS = (1.0, 1.25)
-"""What the kernels make may be so many times as large: of the four tensors of a backward pass, one
-more. Steps of Llama 3 8B took 36.06 GiB with FlexAttention and with FlashAttention, and 36.75 with
-FlexAttention tuned (https://github.com/pytorch/torchtitan/pull/887)."""
+"""Bounds of the memory that the kernels take, as multiples: one tensor more than the four of a
+backward pass. Steps of Llama 3 8B took 36.06 GiB with FlexAttention and with FlashAttention, and
+36.75 with FlexAttention tuned (https://github.com/pytorch/torchtitan/pull/887)."""
 
 COMPUTED = (
     "FlexAttention is compiled for a GPU, so what it allocates is computed from PyTorch 2.13's "
     "source; the range of memory covers a quarter more of it. Its speed is assumed to be 65% of "
     "FlashAttention's: PyTorch itself reports 85% to 90%, one user's speeds come to 45%."
 )
-"""What an answer says where it decides."""
+"""Caveat of an answer where it decides."""
 
 UNCOMPILED = (
     "flex_attention runs uncompiled here, which keeps every score; call "
@@ -98,7 +98,7 @@ def flex_attention_lowering(is_compiled: Callable[[], bool]) -> Iterator[None]:
 
 
 def compiled(function: Any) -> Callable[..., Any] | None:
-    """What ``torch.compile`` makes of a function of FlexAttention; ``None`` of any other."""
+    """The compiled form of a function of FlexAttention; ``None`` for any other."""
     return _BY_ITSELF.get(function) if callable(function) else None
 
 
@@ -175,7 +175,7 @@ def compiled_attention(
     *,
     return_aux: Any = None,
 ) -> Any:
-    """What ``torch.compile(flex_attention)`` returns, of the same arguments.
+    """Results of ``torch.compile(flex_attention)`` for the same arguments.
 
     Raises:
         NotPredictable: If its kernels do not take these tensors, or a bias learns.
@@ -255,7 +255,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _share(block_mask: Any) -> float:
-    """How many of a mask's blocks are computed, of all; 1 where the values of tensors decide.
+    """Share of a mask's blocks that is computed; 1 where the values of tensors decide.
 
     A block counts if the mask shows one of nine places in it, of the first sample and head.
     """
@@ -304,7 +304,7 @@ def _dense_like(tensor: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
 def _forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, share: float
 ) -> tuple[torch.Tensor, ...]:
-    """What is attended, with the strides of the query; of each row a sum and the most."""
+    """The attention output, with the strides of the query; a sum and a maximum for each row."""
     out = _dense_like(query, (*query.shape[:-1], value.shape[-1]))
     rows = [query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2)]
     return out, *rows
@@ -331,7 +331,7 @@ _kernels.impl("flex_attention_backward", _backward, "Meta")
 
 @register_flop_formula(torch.ops.memorymark.flex_attention)
 def _flops(query: Any, key: Any, value: Any, share: float, *_: Any, **named: Any) -> int:
-    """Of the blocks that are computed, from the shapes."""
+    """FLOPs of the blocks that are computed, from the shapes."""
     key, value = ((*query[:2], *of[2:]) for of in (key, value))
     return int(share * sdpa_flop_count(query, key, value))
 

@@ -18,11 +18,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 _aten = torch.ops.aten
 
 MAX_KNOWN = 2**20
-"""Whole numbers are computed for real up to so many in a tensor: enough for the token ids and masks
-of the batches that are traced."""
+"""Limit of whole numbers in a tensor up to which they are computed for real: enough for the token
+ids and masks of the batches that are traced."""
 
 MAX_KNOWN_REALS = 2**8
-"""Fractions are, up to so many: enough for the widths of a network's layers, or their rates."""
+"""The same limit for fractions: enough for the widths of a network's layers, or their rates."""
 
 _SERIES = {
     _aten.arange.default,
@@ -121,10 +121,10 @@ class KeptValues(FakeTensorMode):
                 one.constant = values
 
     def _prep_args_for_hash(self, result: list[Any], args: Any, *more: Any) -> None:
-        """Tell what a result depends on, by which PyTorch finds it again.
+        """Add the inputs that a result depends on, by which PyTorch finds it again.
 
-        It asks each tensor for 15 facts, which takes a fifth of a trace. Of dense tensors in this
-        mode, those here decide the others.
+        PyTorch's own version reads 15 facts of each tensor, which takes a fifth of a trace. For
+        dense tensors in this mode, those here decide the others.
         """
         result += (type(args), len(args))
         for value in args.items() if isinstance(args, Mapping) else args:
@@ -210,7 +210,7 @@ def _few(func: Any, args: Sequence[Any]) -> bool:
 
 
 def _chosen(func: Any, tensor: torch.Tensor, by: Any) -> torch.Tensor | None:
-    """What masks choose of a tensor; ``None`` unless the tensor alone is not known."""
+    """The numbers of a tensor that masks choose; ``None`` unless the tensor alone is not known."""
     if isinstance(tensor, FakeTensor) and tensor.constant is not None:
         return None
     if func is _aten.masked_select.default:
@@ -235,7 +235,7 @@ def _chosen(func: Any, tensor: torch.Tensor, by: Any) -> torch.Tensor | None:
 
 
 def _chosen_by(mask: Any, tensor: torch.Tensor, place: int) -> torch.Tensor:
-    """What one mask chooses of a tensor, behind so many dimensions.
+    """The numbers of a tensor that one mask chooses, behind ``place`` dimensions.
 
     The mask is only counted: one for each number of an embedding is large, though it repeats the
     values of a small one.

@@ -1,9 +1,9 @@
 """Fake tensors that remember which values occur in them, as far as that is simple and sure.
 
-Training asks its masks for values: transformers drops a mask of ones, and then another attention
-kernel runs. A fake tensor has no values, so :class:`KnownValues` keeps the few that tell: those of
-filled tensors, of what was written into them, and of comparisons with them. Those may be large; of
-small tensors, :mod:`.kept_values` keeps every value. Real numbers that are given, such as an
+Training reads values of its masks: transformers drops a mask of ones, and then another attention
+kernel runs. A fake tensor has no values, so :class:`KnownValues` keeps the few that decide: those
+of filled tensors, of what was written into them, and of comparisons with them. Those may be large;
+of small tensors, :mod:`.kept_values` keeps every value. Real numbers that are given, such as an
 image's, are taken to differ from each number that code compares them with.
 """
 
@@ -31,7 +31,7 @@ Values = frozenset[Scalar]
 
 @dataclass(frozen=True)
 class Held:
-    """What a tensor may hold.
+    """Values that a tensor may hold.
 
     Attributes:
         possible: No other value occurs in it.
@@ -202,7 +202,7 @@ class KnownValues(KeptValues):
         return held is not None and held.possible == {True}
 
     def _quantify(self, func: Any, held: Held, output: torch.Tensor) -> None:
-        """Know whether all values are true, or any is, where these values tell."""
+        """Record whether all values are true, or any is, where these values decide."""
         answers = {_QUANTIFYING[func](held.sure), _QUANTIFYING[func](held.possible)}
         if len(answers) == 1:
             self._know(output, _exactly(*answers))

@@ -87,11 +87,11 @@ def _not_alike(one: Trace, other: Trace) -> NotAffine:
 
 
 Kind = tuple[Hashable, int | tuple[int, ...]]
-"""What something is but for its size, and its size."""
+"""The kind of a tensor or an operation, without its size, and its size."""
 
 
 def _made(trace: Trace) -> Iterator[Kind]:
-    """Of each tensor, what it is, and its size."""
+    """Kind and size of each tensor."""
     for phase, (kind, tensor) in zip(phase_of_each(trace), trace.events, strict=True):
         if kind == ALLOCATE:
             stream = trace.streams[tensor] if trace.streams else 0
@@ -100,7 +100,7 @@ def _made(trace: Trace) -> Iterator[Kind]:
 
 
 def _done(trace: Trace) -> Iterator[Kind]:
-    """Of each operation, what it is, and its numbers."""
+    """Kind and numbers of each operation."""
     return map(_kind, trace.operations)
 
 
@@ -110,16 +110,16 @@ def _kind(operation: Operation) -> Kind:
 
 
 class _Repeated:
-    """Tells what comes once more for each sample more from what has another size instead.
+    """Separates what comes once more for each sample more from what has another size instead.
 
     Args:
-        traces: At three successive batch sizes.
-        kinds: Of what a trace has.
+        traces: Traces at three successive batch sizes.
+        kinds: Returns the kinds of the tensors or operations of a trace.
     """
 
     def __init__(self, traces: Sequence[Trace], kinds: Callable[[Trace], Iterable[Kind]]) -> None:
         told = [[*kinds(trace)] for trace in traces]
-        # What comes as often is told by its number, since an unlike size may have the same bytes.
+        # What comes as often is labelled by number, since an unlike size may have the same bytes.
         sorts = [Counter(sort for sort, _ in one) for one in told]
         self._more = {sort for sort in sorts[1] if sorts[1][sort] != sorts[0][sort]}
         first, second, third = (Counter(one) for one in told)
@@ -130,10 +130,10 @@ class _Repeated:
         }
 
     def labels(self, kinds: Sequence[Kind]) -> list[tuple[Any, ...]]:
-        """What each is, at every batch size.
+        """Labels of tensors or operations that hold at every batch size.
 
-        Of several in a row that are alike, such as the gradients of queries, keys and values, it is
-        told which one it is.
+        Several in a row that are alike, such as the gradients of queries, keys and values, are
+        numbered.
         """
         counts: Counter[Hashable] = Counter()
         labels: list[tuple[Any, ...]] = []
@@ -155,7 +155,7 @@ class _Events:
 
     Args:
         first, second: Traces at two successive batch sizes.
-        repeated: What comes once more for each sample more.
+        repeated: The kinds that come once more for each sample more.
     """
 
     def __init__(self, first: Trace, second: Trace, repeated: _Repeated) -> None:
@@ -168,7 +168,7 @@ class _Events:
         self._ranks = ranks_of(self._events, [self._places])
 
     def at(self, more: int) -> Trace:
-        """The trace with so many samples more than the first, without its work."""
+        """The trace with ``more`` samples more than the first, without its work."""
         built = _Built(self._traces[0])
         for index in range(len(self._places) + 1):
             for place in [*self._added.get(index, ())] * more:
@@ -181,7 +181,7 @@ class _Events:
         return built.trace
 
     def _sum(self, built: Trace, index: int, more: int) -> None:
-        """Give the scratch of a sum, just taken, the size that it has with so many samples more."""
+        """Give the scratch of a sum, just taken, its size with ``more`` samples more."""
         (kind, tensor), (_, longer) = (
             trace.events[at]
             for trace, at in zip(self._traces, (index, self._places[index]), strict=True)
@@ -196,7 +196,7 @@ class _Events:
             built.column_sums[made], built.sizes[made] = grown, grown.scratch_bytes
 
     def _growth(self, index: int) -> int:
-        """How many bytes more for each sample more the tensor of an event of the first takes."""
+        """Bytes by which the tensor of an event of the first trace grows for each sample more."""
         one, other = (
             trace.sizes[trace.events[at][1]]
             for trace, at in zip(self._traces, (index, self._places[index]), strict=True)
@@ -213,7 +213,7 @@ def _events_of(trace: Trace, repeated: _Repeated) -> list[Event]:
 
 
 def _labels(events: Sequence[Event]) -> Iterator[Labels]:
-    """What each event is, by phases."""
+    """Labels of events, by phases."""
     for _, phase in groupby(events, attrgetter("phase")):
         yield [(event.kind, event.alike) for event in phase]
 
@@ -242,7 +242,7 @@ class _Built:
         )
 
     def take(self, source: Trace, index: int, event: Event, rank: Rank | None, grown: int) -> None:
-        """Add an event of a trace, with a tensor that is so many bytes larger."""
+        """Add an event of a trace, with a tensor that is ``grown`` bytes larger."""
         trace, like = self.trace, self._alive[event.alike]
         while self._phase < event.phase:
             self._phase += 1
@@ -284,7 +284,7 @@ class _Work:
 
 
 def _work_labels(trace: Trace, repeated: _Repeated) -> Iterator[Labels]:
-    """What each operation is, by phases."""
+    """Labels of operations, by phases."""
     labels = iter(repeated.labels([*_done(trace)]))
     for _, phase in groupby(trace.operations, attrgetter("phase")):
         yield [(len(one.numbers), next(labels)) for one in phase]

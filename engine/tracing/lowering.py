@@ -44,12 +44,12 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class CudaBehaviour:
-    """What differs between GPUs in what a training step keeps in memory.
+    """Differences between GPUs in the memory of a training step.
 
     Attributes:
-        compute_capability: Such as 8.6.
+        compute_capability: CUDA compute capability, such as 8.6.
         cublas_workspace_bytes: Workspace of a cuBLAS handle.
-        resident_threads: How many threads it runs at once.
+        resident_threads: Number of threads that it runs at once.
     """
 
     compute_capability: float
@@ -70,7 +70,7 @@ class CudaBehaviour:
 
 
 def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
-    """How GPUs of one compute capability behave."""
+    """The behaviour of GPUs of one compute capability."""
     return CudaBehaviour(
         compute_capability=compute_capability,
         cublas_workspace_bytes=cublas_workspace_bytes(compute_capability),
@@ -79,7 +79,7 @@ def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
 
 
 def behaviour_of(gpu: Gpu) -> CudaBehaviour:
-    """How a GPU behaves, with the workspaces that a self-check of it measured, if any."""
+    """The behaviour of a GPU, with the workspaces that a self-check of it measured, if any."""
     workspace = fixed_costs(gpu).cublas_workspace_bytes
     return replace(cuda_behaviour(gpu.compute_capability), cublas_workspace_bytes=workspace)
 
@@ -138,7 +138,7 @@ class CudaTemporaries:
     when the activations of the layers above have gone.
 
     Args:
-        behaviour: Of the GPU.
+        behaviour: Behaviour of the GPU.
     """
 
     def __init__(self, behaviour: CudaBehaviour) -> None:
@@ -148,7 +148,7 @@ class CudaTemporaries:
         self._threads: set[str] = set()
 
     def __call__(self, phase: str, func: Any, args: tuple[Any, ...]) -> Iterable[Temporary]:
-        """What this operator takes besides its result."""
+        """Memory that this operator takes besides its result."""
         for size in convolution_workspaces(func, args, self._copies_for_convolutions):
             yield Temporary(size)
         if is_matrix_product(func):

@@ -1,4 +1,4 @@
-"""Which module of a model is at work while a step runs, forward and backward."""
+"""Names of the module of a model at work while a step runs, forward and backward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.nn.modules.module import (
 
 
 class ModuleNames:
-    """Tells the module at work by its name in the model, and whose a parameter is.
+    """Names the module at work as the model does, and the module that owns a parameter.
 
     Autograd numbers its nodes as the forward pass makes them, so a node's number says during which
     module's call it was made; backward then runs the same nodes.

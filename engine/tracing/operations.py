@@ -1,4 +1,4 @@
-"""What an operation costs: its floating-point operations and the bytes it moves."""
+"""The cost of an operation: its floating-point operations and the bytes it moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MATRIX_PRODUCTS = {
 }
 
 _GROUPED_PRODUCT = getattr(torch.ops.aten, "_grouped_mm", None)
-"""Of a mixture of experts: each row is multiplied with the weights of one. Since torch 2.8."""
+"""Product of a mixture of experts: multiplies each row by the weights of one. Since torch 2.8."""
 
 _ATTENTION = {
     getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}_attention{way}")
@@ -39,14 +39,14 @@ _NORMS = {
 _RECURRENT = (torch.ops.aten._cudnn_rnn, torch.ops.aten._cudnn_rnn_backward)
 _EMBEDDING = torch.ops.aten.embedding
 _ASKING = torch.ops.aten._local_scalar_dense
-"""A value is asked for. ``tolist()`` asks for each here, and copies all at once for real."""
+"""Reads a value. ``tolist()`` reads each here, and copies all at once for real."""
 
 OWN_KERNELS = "memorymark"
 """Namespace of operators that stand for kernels that PyTorch does not have."""
 
 own_products: dict[Any, tuple[int, int]] = {}
-"""Of those that stand for products of rows with the rows of a weight: the places of both among
-their arguments."""
+"""Operators that stand for products of rows with the rows of a weight, with the places of both
+among their arguments."""
 
 _NAMESPACES = ("aten", "bitsandbytes", OWN_KERNELS)
 
@@ -68,11 +68,11 @@ def cost(
     """The work of one operator call; ``None`` where no kernel runs (views, allocations, asking).
 
     Args:
-        phase: What the step is doing.
+        phase: The phase of the step.
         func: The operator overload, as a dispatch mode sees it.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
-        output: What it returned.
+        output: Its result.
     """
     if func.namespace not in _NAMESPACES or _is_view(func) or func._overloadpacket is _ASKING:
         return None
@@ -99,7 +99,7 @@ def cost(
 def _shape(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> tuple[int, ...]:
-    """What :attr:`~engine.tracing.trace.Operation.shape` holds."""
+    """The value of :attr:`~engine.tracing.trace.Operation.shape`."""
     packet = func._overloadpacket
     if packet is _GROUPED_PRODUCT:
         return _grouped_shape(args)

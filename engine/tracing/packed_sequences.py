@@ -43,8 +43,8 @@ def _pack(
     """The rows of all samples, time after time, and how many samples there are at each.
 
     Args:
-        given: Of shape (T, B, ...), or (B, T, ...) if ``batch_first``.
-        lengths: Of each sample, on the host.
+        given: Input of shape (T, B, ...), or (B, T, ...) if ``batch_first``.
+        lengths: Length of each sample, on the host.
         batch_first: See there.
     """
     times, count = given.shape[batch_first], given.shape[not batch_first]

@@ -30,7 +30,7 @@ from .trace import RECOMPUTATION, Category, Trace
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
 _CAST = torch.ops.aten._to_copy.default
 _CATEGORIES = {"inputs": Category.INPUTS, "outputs": Category.OUTPUTS, "cache": Category.CACHE}
-"""What is made in a phase that makes nothing else."""
+"""Categories of tensors in phases that make one category only."""
 
 Temporaries = Callable[[str, Any, tuple[Any, ...]], Iterable["Temporary"]]
 
@@ -42,7 +42,7 @@ class Temporary:
     Attributes:
         size: In bytes.
         kept: Whether it stays allocated for good, as a cached workspace does.
-        sums: Where it is the scratch of a sum over columns, that sum.
+        sums: The sum over columns whose scratch it is, if any.
     """
 
     size: int
@@ -51,15 +51,15 @@ class Temporary:
 
 
 class Recorded(Protocol):
-    """What a recorder needs to know about the training that it records."""
+    """A training run, as a recorder needs it."""
 
     @property
     def model(self) -> torch.nn.Module:
-        """What is trained; it may come to be in the first recorded step."""
+        """The trained model; it may come to be in the first recorded step."""
 
     @property
     def optimizer(self) -> HasState | None:
-        """What updates it."""
+        """The optimizer of the model."""
 
     @property
     def phase(self) -> str:
@@ -78,7 +78,7 @@ class MemoryLimitExceeded(MemoryError):
     """The tensors alive take more than the memory limit.
 
     Attributes:
-        needed_bytes: What was alive, with the tensor that was one too many.
+        needed_bytes: Sum of the tensors alive, with the one that was one too many.
     """
 
     def __init__(self, needed_bytes: int, limit_bytes: int) -> None:
@@ -90,16 +90,16 @@ class MemoryRecorder(TorchDispatchMode):
     """Records allocations, frees and operations while it is the active dispatch mode.
 
     Args:
-        training: What is recorded; its parameters and buffers are the first allocations, and its
-            phase says what a later tensor is for.
+        training: The training run; its parameters and buffers are the first allocations, and its
+            phase gives the category of a later tensor.
         batch_size: Samples per step, written into the trace.
         temporaries: Bytes that a kernel takes besides its result, given the phase, the operator,
             its arguments and its result.
         limit_bytes: Raise :class:`MemoryLimitExceeded` when live tensors exceed it.
-        counted: Which tensors take memory of the device; all of them by default.
+        counted: Whether a tensor takes memory of the device; all of them do by default.
 
     Attributes:
-        trace: What was recorded so far.
+        trace: The trace so far.
         live_bytes: Bytes of all storages alive now.
         peak_bytes: The most there have been at once.
     """
@@ -121,7 +121,7 @@ class MemoryRecorder(TorchDispatchMode):
         self._limit_bytes = limit_bytes
         self._counted = counted
         self._ids: dict[int, int] = {}  # address of each storage alive -> tensor id
-        # To be told of their deaths. Kept here and not in a registry of the process, so that a
+        # To hear of their deaths. Kept here and not in a registry of the process, so that a
         # recorder that is done goes away, and the model that it recorded with it.
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._host_bytes = 0
@@ -189,7 +189,7 @@ class MemoryRecorder(TorchDispatchMode):
         ]
 
     def excerpt(self, begin: Moment, kept: torch.Tensor) -> Excerpt | None:
-        """What was recorded since a moment; ``None`` if it left more behind than this tensor."""
+        """The record since a moment; ``None`` if it left more behind than this tensor."""
         tensor_id = self._ids.get(kept.untyped_storage()._cdata)
         return Excerpt.since(begin, self.trace, tensor_id)
 
@@ -197,7 +197,7 @@ class MemoryRecorder(TorchDispatchMode):
         """Record an excerpt once more, without running it.
 
         Args:
-            excerpt: Of this recorder.
+            excerpt: An excerpt of this recorder.
             make: Makes the tensor that it leaves behind.
         """
         self._repeating = True
@@ -264,7 +264,7 @@ class MemoryRecorder(TorchDispatchMode):
         return self._counted is None or any(map(self._counted, tensors_in(value)))
 
     def _category(self, phase: str, func: Any, args: tuple[Any, ...]) -> Category:
-        """What a new tensor is for, as far as its birth tells."""
+        """Category of a new tensor, as far as it is known when the tensor is made."""
         if phase in _CATEGORIES:
             return _CATEGORIES[phase]
         if func is _CAST:
@@ -366,7 +366,7 @@ class MemoryRecorder(TorchDispatchMode):
             self.trace.phases.append((len(self.trace.events), phase))
 
     def _tidy(self, begin: int) -> None:
-        """Put the frees of the step that began there in order, and tell temporaries apart.
+        """Put the frees of the step that began there in order, and mark temporaries.
 
         Autocast drops its cached casts in the order of a hash table, another in every process.
         Without an allocation in between, the order of frees changes nothing.

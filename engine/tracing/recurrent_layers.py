@@ -1,8 +1,8 @@
 """Whole recurrent layers on CUDA: ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN``, as cuDNN runs them.
 
 cuDNN keeps for backward what it calls a reserve space, and takes a workspace meanwhile. Only cuDNN
-on a GPU tells their sizes (``cudnnGetRNNTempSpaceSizes``), so here they are computed from what it
-once told. Everything else follows aten/src/ATen/native/cudnn/RNN.cpp.
+on a GPU gives their sizes (``cudnnGetRNNTempSpaceSizes``), so here they are computed from sizes
+that it once gave. Everything else follows aten/src/ATen/native/cudnn/RNN.cpp.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _WORKSPACE = 1.46
 
 MAKERS = frozenset({str(_LAYERS._overloadpacket)})
 FACTORS = (0.7, 1.3)
-"""What an operator of recurrent layers makes may be so many times as large: nearly all of it is the
-reserve space."""
+"""Bounds of the memory that an operator of recurrent layers takes, as multiples: nearly all of it
+is the reserve space."""
 
 COMPUTED = (
     "Only a GPU tells what cuDNN keeps of recurrent layers: it is computed from what an older "
     "cuDNN reserved, and the range of memory covers 30% less and more. Step times count their "
     "matrix products as if all times ran at once, so a real step takes longer."
 )
-"""What an answer says where such layers decide."""
+"""Caveat of an answer where such layers decide."""
 
 
 def layer_operators() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -74,7 +74,7 @@ def layer_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def workspace_bytes(func: Any, args: tuple[Any, ...]) -> int:
-    """What cuDNN takes while a layer runs, in bytes; 0 of another operator.
+    """Bytes that cuDNN takes while a layer runs; 0 for other operators.
 
     Args:
         func: The operator.

@@ -1,4 +1,4 @@
-"""Which operators are sums over columns, and how PyTorch's kernel takes them.
+"""Operators that are sums over columns, as PyTorch's kernel computes them.
 
 Source: ``setReduceConfig`` and ``get_output_vec_size`` in aten/src/ATen/native/cuda/Reduce.cuh,
 torch 2.6 to 2.13.
@@ -26,7 +26,7 @@ def column_sum(func: Any, args: Sequence[Any], resident_threads: int) -> ColumnS
     Args:
         func: The operator.
         args: Its arguments.
-        resident_threads: How many threads the GPU runs at once.
+        resident_threads: Number of threads that the GPU runs at once.
     """
     if func not in _SUMS or not args[1]:
         return None
@@ -58,7 +58,7 @@ def _loaded(
     """Elements that a thread loads at once (``get_output_vec_size``).
 
     Args:
-        tensor: What is summed.
+        tensor: The tensor to sum.
         over: Stride and size of each dimension that is summed over.
         kept: The same of the others, by their stride.
     """

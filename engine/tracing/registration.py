@@ -1,4 +1,4 @@
-"""Kernels that stand in for PyTorch's own, whoever registered first."""
+"""Kernels that stand in for PyTorch's own, in any order of registration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def register(
 
     Args:
         library: Owns the kernel; an ``IMPL`` library of the operator's namespace.
-        name: Of the operator, with its overload if it has one.
+        name: Name of the operator, with its overload if it has one.
         function: Takes the operator's arguments.
         key: The dispatch key, such as ``AutogradCPU``.
     """

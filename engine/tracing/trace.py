@@ -1,4 +1,4 @@
-"""What a training step allocates, frees and computes, at one batch size and at every other."""
+"""Allocations, frees and work of a training step, at one batch size and at every other."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..errors import EngineError, InvalidInput
 from .column_sums import ColumnSum, at_numbers, numbers_of, with_scratch
 
 MAX_STEPS = 16
-"""So often a step is repeated under a limit; of all that were tried, none failed later than the
-eleventh time."""
+"""Repeats of a step under a limit; of all that were tried, none failed later than the eleventh
+time."""
 
 
 class Category(StrEnum):
-    """What a tensor is for.
+    """Use of a tensor.
 
     Temporaries are made and freed within one phase of the step; what one phase leaves to the next
     counts as activations. Casts are copies of parameters in another number format, as autocast
@@ -73,13 +73,13 @@ class Operation:
         dtype: Number format of its first tensor (``float32``, ``bfloat16``, …).
         flops: Floating-point operations of matrix products and convolutions; zero for others.
         bytes_moved: Bytes of the tensors read and written, each once.
-        phase: What the step was doing: ``inputs``, ``forward``, ``backward``, ``recomputation`` in
+        phase: Phase of the step: ``inputs``, ``forward``, ``backward``, ``recomputation`` in
             between, ``optimizer`` or ``idle``.
-        shape: What the efficiency of its kernel depends on. Of a matrix product: how many, rows,
-            columns and the length of the sums. Of a convolution, forward or backward: positions
-            that the kernel visits in all images, the weight's first two dimensions, its taps and
-            the groups. Of an attention kernel: batch times heads, queries, keys, width of a head,
-            and 1 if it is causal. Empty for others.
+        shape: Sizes that decide the efficiency of its kernel. For a matrix product: number of
+            products, rows, columns and the length of the sums. For a convolution, forward or
+            backward: positions that the kernel visits in all images, the weight's first two
+            dimensions, its taps and the groups. For an attention kernel: batch times heads,
+            queries, keys, width of a head, and 1 if it is causal. Empty for others.
         channels_last: Whether a convolution or a norm works on images in that layout.
     """
 
@@ -121,12 +121,11 @@ class Trace:
         events: Pairs of ``ALLOCATE`` or ``FREE`` and a tensor id, in order. Parameters and buffers
             come first.
         sizes: Bytes of each tensor, by id.
-        categories: What each tensor is for, by id.
+        categories: Category of each tensor, by id.
         modules: The module that made each tensor, as ``model.named_modules()`` names it, by id; of
             a gradient or an optimizer's state the parameter's; empty for none.
         makers: The operator that made each tensor, by id; empty for parameters.
-        phases: What the step was doing: the index of the event that begins each phase, and its
-            name.
+        phases: Phases of the step: the index of the event that begins each, and its name.
         streams: The CUDA stream each tensor was made in, by id, the default one being 0; empty
             where all were made in that one.
         last_step: Index of the event that begins the last step.
@@ -134,17 +133,17 @@ class Trace:
         column_sums: The sums whose scratch some tensors are, by id.
         slopes: Bytes that each tensor takes more with one sample more, by id; empty where that is
             not known, such as of a batch size traced by itself.
-        alone: Whether it tells nothing of other batch sizes, each of which takes as long to trace.
+        alone: Whether it says nothing of other batch sizes, each of which takes as long to trace.
         stands_in: Whether it is that of batch 2, in the place of a batch 1 that PyTorch refuses: a
             search may pass through it, but no answer may be about it.
         tf32: Whether fp32 matrix products may use TF32.
         host_bytes: The most that tensors took at once that were not on the device.
-        micro_batches: How many batches of that size the last step accumulates, as far as it can be
-            seen.
+        micro_batches: Number of batches of that size that the last step accumulates, as far as it
+            can be seen.
         world_size: GPUs that share the step, this being the first of them.
         computed: Whether a part of it follows what a program's source says, which did not run.
         batch_multiple: Only multiples of this are batch sizes that the step takes.
-        caveats: What one has to know about it, in sentences.
+        caveats: Limits of the trace, in sentences.
     """
 
     batch_size: int
@@ -192,14 +191,14 @@ class Trace:
 
         Args:
             capacity_bytes: The most the allocator may reserve; ``None`` for no limit.
-            options: How the allocator is set up.
+            options: The options of the allocator.
         """
         again = self.events[self.last_step :] if self.repeatable else []
         times = 1 if capacity_bytes is None else MAX_STEPS
         return replay(self.events, self.sizes, capacity_bytes, options, self.streams, again, times)
 
     def nearby(self, more: int) -> Trace | None:
-        """The allocations of a batch with so many samples more, or fewer below 0.
+        """The allocations of a batch with ``more`` samples more, or fewer below 0.
 
         Returns:
             ``None`` where they are not known, as for no more than one sample.
@@ -362,7 +361,7 @@ def _with_numbers(operations: Iterable[Operation], numbers: Iterable[int]) -> li
 
 
 def _kinds(operations: Iterable[Operation]) -> list[tuple[str, str, int]]:
-    """What has to be alike, without the lengths that phases of generating text have."""
+    """Traits that have to be alike, without the lengths that phases of generating text have."""
     return [(one.name, one.phase.partition(" ")[0], len(one.shape)) for one in operations]
 
 
@@ -415,7 +414,7 @@ class QuadraticTrace:
 
 
 def on_threads(trace: Trace, resident_threads: int) -> Trace:
-    """The same trace where a GPU runs so many threads at once."""
+    """The same trace on a GPU that runs ``resident_threads`` threads at once."""
     sums = {
         tensor: replace(each, resident_threads=resident_threads)
         for tensor, each in trace.column_sums.items()

@@ -1,4 +1,4 @@
-"""Sizes in a trace that only a GPU tells, and how far off the peak may be because of them."""
+"""Sizes in a trace that only a GPU shows, and how far off the peak may be because of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Unsure:
 
     Attributes:
         makers: The operators that make them.
-        factors: They may be so many times as large: the least and the most.
-        caveat: What an answer says about it.
-        category: Only those of this one; ``None`` for all that these operators make.
+        factors: Bounds of their size, as multiples: the least and the most.
+        caveat: Caveat of an answer about them.
+        category: Category of the tensors; ``None`` for all that these operators make.
     """
 
     makers: frozenset[str]
@@ -26,7 +26,7 @@ class Unsure:
     category: Category | None = None
 
     def tensors(self, trace: Trace) -> Iterator[int]:
-        """Those in a trace."""
+        """Ids of these tensors in a trace."""
         for tensor, maker in enumerate(trace.makers):
             if maker in self.makers and self.category in (None, trace.categories[tensor]):
                 yield tensor
@@ -42,7 +42,7 @@ _KINDS = (
 
 
 def peak_interval(trace: Trace) -> tuple[int, int]:
-    """How much lower and higher the peak of a trace may be than it is, in bytes.
+    """Bytes by which the peak of a trace may be lower and higher than it is.
 
     Both are 0 where nothing unsure is at the peak or may come to be.
     """
@@ -54,7 +54,7 @@ def peak_interval(trace: Trace) -> tuple[int, int]:
 
 
 def unsure_caveats(trace: Trace) -> list[str]:
-    """What an answer says where the peak may be higher."""
+    """Caveats of an answer where the peak may be higher."""
     return [kind.caveat for kind in _KINDS if _interval(trace, kind)[1]]
 
 
@@ -68,7 +68,7 @@ def _interval(trace: Trace, kind: Unsure) -> tuple[int, int]:
 
 
 def _scaled(trace: Trace, tensors: Iterable[int], factor: float) -> Trace:
-    """The trace with some of its tensors so many times as large."""
+    """The trace with some of its tensors ``factor`` times as large."""
     sizes = list(trace.sizes)
     for tensor in tensors:
         sizes[tensor] = int(sizes[tensor] * factor)

@@ -59,7 +59,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         return redirect("account_login")
 
     def login(self, request: HttpRequest, user: User) -> None:
-        """Sign in, and tell members whose password someone has guessed at since the last time."""
+        """Sign in, and warn members whose password someone has guessed at since the last time."""
         last_time = user.last_login
         super().login(request, user)
         if guessing.was_guessed_at(user, last_time):
@@ -88,7 +88,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
         return True
 
     def get_reauthentication_methods(self, user: User) -> list[dict[str, str]]:
-        """The ways to confirm, in our words and with single sign-on."""
+        """The ways to confirm, with our labels and single sign-on."""
         ways = super().get_reauthentication_methods(user)
         oidc = identities.provider()
         if oidc and user.is_authenticated and identities.linked(user):
@@ -163,7 +163,7 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # allauth has no 
         return {**super().get_public_key_credential_rp_entity(), "name": "MemoryMark"}
 
     def get_public_key_credential_user_entity(self, user: User) -> dict[str, Any]:
-        """The user name, which tells several accounts apart."""
+        """The user name, which distinguishes several accounts."""
         entity: dict[str, Any] = super().get_public_key_credential_user_entity(user)
         return entity | {"name": user.get_username(), "display_name": user.get_username()}
 

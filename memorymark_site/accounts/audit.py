@@ -17,7 +17,7 @@ def note(
     """Add an entry, in the transaction of the change itself.
 
     Args:
-        actor: Who did it; ``None`` for a command on the server.
+        actor: The user who did it; ``None`` for a command on the server.
         action: The kind of change.
         what: A description of its target that outlives the target.
         before: The old value.

@@ -1,6 +1,6 @@
 """Browsers that have signed in to an account before, known by a signed cookie.
 
-Whoever guesses at an account is stopped without stopping its owner, who comes with such a cookie
+Someone guessing at an account is stopped without stopping its owner, who has such a cookie
 (the "device cookies" of OWASP's *Slow down online guessing attacks*). It signs nobody in.
 """
 

@@ -36,7 +36,7 @@ class AccountForm(UserCreationForm[User]):
 
 
 class ForgottenForm(PasswordResetForm):
-    """Where to send a password reset link."""
+    """The address to send a password reset link to."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -46,7 +46,7 @@ class ForgottenForm(PasswordResetForm):
         """Send in another thread.
 
         A response that waited for the mail server would take longer where an account exists, and
-        so tell which addresses have one.
+        so reveal which addresses have one.
         """
         Thread(target=super().send_mail, args=args, kwargs=kwargs, name=mail.MAILING).start()
 

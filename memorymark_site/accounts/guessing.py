@@ -1,4 +1,4 @@
-"""Tells members that someone guesses at their password: by e-mail and at their next sign-in."""
+"""Warns members that someone guesses at their password: by e-mail and at their next sign-in."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ AT_SIGN_IN = (
 
 
 def tell(name: str) -> None:
-    """Note too many wrong passwords for an account, and tell its member, once a day at most.
+    """Note too many wrong passwords for an account, and warn its member, once a day at most.
 
-    It does not wait for the mail server: the time would tell whether there is such an account.
+    It does not wait for the mail server: the time would reveal whether there is such an account.
     """
     typed = name.replace("\0", "").strip()[:_MAX_NAME_LENGTH]  # PostgreSQL takes no NUL
     user = User.objects.filter(username__iexact=typed, is_active=True).first()

@@ -1,4 +1,4 @@
-"""Which account an identity of the lab's OpenID Connect provider signs in to.
+"""The account that an identity of the lab's OpenID Connect provider signs in to.
 
 An identity is an issuer and a subject, which never change. An e-mail address leads to an account
 only once, at the first sign-in, and only if both sides vouch for it: the provider says that it is
@@ -45,7 +45,7 @@ ENDED = "This invitation has expired, was revoked or was already used. Ask an ad
 
 
 class Refused(Exception):
-    """This identity may not sign in; the message tells its owner why."""
+    """This identity may not sign in; the message gives its owner the reason."""
 
 
 class AlreadyLinked(Exception):
@@ -115,7 +115,7 @@ def join(digest: str, identity: Identity) -> User:
     """The account that an identity is linked to, or a new one by an invitation.
 
     Args:
-        digest: Of the invitation's key.
+        digest: Digest of the invitation's key.
         identity: The person who opened it.
 
     Raises:

@@ -32,7 +32,7 @@ class InvitationEnded(Exception):
 
 
 def open_invitations() -> QuerySet[Invitation]:
-    """Those not accepted or revoked, including expired ones."""
+    """The invitations not accepted or revoked, including expired ones."""
     waiting = Invitation.objects.filter(accepted_at=None, revoked_at=None)
     return waiting.select_related("created_by")
 
@@ -46,9 +46,9 @@ def invite(admin: User, role: Role, email: str = "") -> tuple[Invitation, str]:
     """Create an invitation.
 
     Args:
-        admin: Who invites.
+        admin: The admin who invites.
         role: The role of the new account.
-        email: Where the invitation is sent, if anywhere; becomes the account's address.
+        email: Address the invitation is sent to, if any; becomes the account's address.
 
     Returns:
         The invitation and the key of its link, of which only a digest is stored.
@@ -111,7 +111,7 @@ def accept(invitation: Invitation, name: str, email: str, password: str | None) 
     """Create the account and use the invitation up, in one transaction.
 
     Args:
-        invitation: From :func:`find`.
+        invitation: The invitation from :func:`find`.
         name: The user name.
         email: The address, if any.
         password: ``None`` if the account signs in by single sign-on.

@@ -1,7 +1,7 @@
 """E-mail of accounts, and the address it goes to.
 
 A new address takes effect when its owner opens the link sent to it, signed in as the account that
-asked for it. So nobody can take someone else's address, which single sign-on may know them by, or
+requested it. So nobody can take someone else's address, which single sign-on may know them by, or
 lose their own to a typo.
 """
 

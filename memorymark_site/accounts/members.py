@@ -111,7 +111,7 @@ def remove_factors(actor: User | None, user: User) -> bool:
     """Remove a member's second factors and recovery codes, for instance after a phone was lost.
 
     Args:
-        actor: Who does it; ``None`` for a command on the server.
+        actor: The user who does it; ``None`` for a command on the server.
         user: The member.
 
     Returns:

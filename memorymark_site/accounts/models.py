@@ -1,4 +1,4 @@
-"""What is stored about members besides Django's own user."""
+"""Data about members besides Django's own user."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SetupLink(models.Model):
 
 
 class Scope(models.TextChoices):
-    """What a token may do on behalf of its member."""
+    """The rights of a token on behalf of its member."""
 
     READ = "read", "Read-only"
     WRITE = "write", "Read and write"
@@ -47,7 +47,7 @@ class Scope(models.TextChoices):
 class ApiToken(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
     """A token that a script signs in with; only a digest of it is stored.
 
-    ``token_key`` is its beginning, by which people tell tokens apart; 52 digits follow it.
+    ``token_key`` is its beginning, by which people distinguish tokens; 52 digits follow it.
     ``last_used_at`` lags behind by up to :data:`memorymark_site.accounts.tokens.NOTE_USE_EVERY`.
     """
 
@@ -63,7 +63,7 @@ class Invitation(models.Model):
     """An admin's invitation into the lab; only a digest of its link's key is stored.
 
     It is open until it is accepted, revoked or expired, and works while ``created_by`` is an
-    admin. Renewing it replaces the link, and ``created_by`` by whoever renews it.
+    admin. Renewing it replaces the link, and ``created_by`` by the admin who renews it.
     """
 
     digest = models.CharField(max_length=64, unique=True)

@@ -31,10 +31,10 @@ _TOLD = ("email", "email_verified", "preferred_username")
 """Claims taken from user info; some providers write ``"true"`` for true."""
 
 _LEEWAY_SECONDS = 60.0
-"""How far the provider's clock may differ from ours."""
+"""Accepted difference between the provider's clock and ours."""
 
 RECENT_SECONDS = 600.0
-"""How long ago the provider may have asked someone who has to confirm who they are."""
+"""Maximum age of the provider's sign-in when members have to confirm who they are."""
 
 
 class Client(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has no types
@@ -62,7 +62,7 @@ class Client(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has n
         return described
 
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
-        """Where the provider sends the browser back to."""
+        """The address the provider sends the browser back to."""
         return request.build_absolute_uri(reverse("accounts:sso-callback"))
 
     def complete_login(

@@ -170,7 +170,7 @@ def _wait_seconds(limit: Limit) -> int:
 
 
 def _account(name: str) -> str:
-    """How the keys of an account's attempts begin."""
+    """The prefix of the keys of an account's attempts."""
     return _key("account", folded(name))[:20]
 
 
@@ -183,7 +183,7 @@ class BoundedGuesses(ABC):
     """Mixin before a form view that checks a password or code: each attempt counts.
 
     Attributes:
-        wrong: What the metrics call a wrong guess.
+        wrong: The metrics' name for a wrong guess.
     """
 
     request: HttpRequest

@@ -44,10 +44,10 @@ def create(
 
     Args:
         member: The owner.
-        name: What it is for.
-        scope: What it may do.
+        name: Its purpose.
+        scope: Its rights.
         days: Days until it expires; never if ``None``.
-        actor: Who creates it; ``None`` for a command on the server.
+        actor: The user who creates it; ``None`` for a command on the server.
 
     Returns:
         The stored row, and the token itself.
@@ -126,7 +126,7 @@ class RoleAllows(BasePermission):
 
 
 class FactorAsRuled(BasePermission):
-    """For sessions, what the lab's rule says; see :mod:`.factors.rule`."""
+    """The lab's rule about second factors, for sessions; see :mod:`.factors.rule`."""
 
     message = FACTOR_MISSING
 

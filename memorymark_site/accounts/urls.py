@@ -24,7 +24,7 @@ _form = require_http_methods(["GET", "HEAD", "POST"])
 
 
 def _own(view: _ViewFunction) -> _ViewFunction:
-    """For every member, about how they sign in, so also before they have a second factor."""
+    """Open a view about signing in to every member, even before they have a second factor."""
     return needs_no_factor(needs(Role.VIEWER)(view))
 
 

@@ -1,1 +1,1 @@
-"""For the people who run the site: backups, metrics, logs, and checks of the settings."""
+"""Operation of the site: backups, metrics, logs, and checks of the settings."""

@@ -45,7 +45,7 @@ class Table:
         name: The model's label in small letters, such as ``analyses.trial``.
         columns: The columns of its rows, in their order.
         rows: Their number.
-        sha256: Of its lines, to detect damage.
+        sha256: Checksum of its lines, to detect damage.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a backup holds.
+    """The contents of a backup.
 
     Attributes:
-        made_at: When the snapshot was taken, in ISO 8601.
+        made_at: Time of the snapshot, in ISO 8601.
         database: Its source: ``sqlite`` or ``postgresql``.
-        migrations: Those applied then, such as ``analyses.0001_initial``.
+        migrations: The applied ones, such as ``analyses.0001_initial``.
         tables: All of them, including empty ones.
         format: See :data:`FORMAT`.
     """
@@ -119,7 +119,7 @@ class Archive:
     """A backup being read.
 
     Attributes:
-        manifest: What it holds.
+        manifest: Its contents.
         is_signed: Whether it is signed with this ``SECRET_KEY``, so that nobody without that has
             changed it. Those of earlier versions have no signature.
 
@@ -206,7 +206,7 @@ def _is_signed(file: ZipFile) -> bool:
 
 
 def _key() -> str:
-    """Tells one ``SECRET_KEY`` from another."""
+    """Fingerprint that distinguishes one ``SECRET_KEY`` from another."""
     return _hmac(b"key")[:16]
 
 

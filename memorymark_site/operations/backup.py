@@ -43,7 +43,7 @@ class UnknownMigrations(Exception):
 
 
 def applied_migrations(connection: BaseDatabaseWrapper) -> frozenset[str]:
-    """Those of a database, such as ``analyses.0001_initial``; none if it is new."""
+    """A database's applied migrations, such as ``analyses.0001_initial``; none if it is new."""
     recorder = MigrationRecorder(connection)
     return frozenset(f"{app}.{name}" for app, name in recorder.applied_migrations())
 

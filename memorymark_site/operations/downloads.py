@@ -1,4 +1,4 @@
-"""Long downloads, of which only so many run at once: the rest of the site has to go on.
+"""Long downloads, of which only a few run at once: the rest of the site has to go on.
 
 Each holds a thread of the site for as long as its reader takes. A running one holds the lock of a
 file, which all processes of this machine see, and which the system releases however the process
@@ -39,10 +39,10 @@ def download(
     """Stream a file, or refuse with 503 if too many downloads are running.
 
     Args:
-        request: What asks for it.
+        request: The request for it.
         pieces: Its text.
         kind: Its content type.
-        name: What browsers save it as.
+        name: File name that browsers save it as.
     """
     try:
         place = _free_place()
@@ -61,7 +61,7 @@ def rows_in_order(found: QuerySet[Row], chunk: int) -> Iterator[Row]:
 
     Args:
         found: The query; rows that no longer match when their turn comes are left out.
-        chunk: How many to read at a time.
+        chunk: Number of rows to read at a time.
     """
     for ids in ids_in_order(found, chunk):
         rows = found.order_by().in_bulk(ids)

@@ -1,4 +1,4 @@
-"""Error pages that ask neither the database nor the session, which may be what failed.
+"""Error pages that use neither the database nor the session, which may be what failed.
 
 They know the request alone: its theme, which is a cookie, and its address. The menu needs the
 member, so it is left out.
@@ -25,7 +25,7 @@ AWAY = (db.OperationalError, db.InterfaceError)
 """The errors of a database that does not respond."""
 
 AWAY_RETRY_SECONDS = 5
-"""When to try again after the database did not respond."""
+"""Seconds to wait before trying again after the database did not respond."""
 
 TOO_LARGE = (RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent)
 """The errors of a request beyond Django's ``DATA_UPLOAD_MAX_…``."""
@@ -35,9 +35,9 @@ def error_page(request: HttpRequest, status: HTTPStatus, **more: object) -> Http
     """The page of a status.
 
     Args:
-        request: What cannot be served.
+        request: The request that cannot be served.
         status: There has to be a template of its number.
-        more: What the template says besides; ``retry_seconds`` is also sent as ``Retry-After``.
+        more: Further context of the template; ``retry_seconds`` is also sent as ``Retry-After``.
     """
     again = request.get_full_path() if request.method in ("GET", "HEAD") else "/"
     return _page(f"{status:d}.html", status, {"request": request, "again": again} | more)
@@ -56,7 +56,7 @@ def bad_request(request: HttpRequest, error: Exception) -> HttpResponse:
 
 
 def failed(request: HttpRequest, error: BaseException | None) -> HttpResponse:
-    """Django's ``handler500``, which is not told the error."""
+    """Django's ``handler500``, which does not get the error."""
     if isinstance(error, AWAY):
         wait = AWAY_RETRY_SECONDS
         return error_page(request, HTTPStatus.SERVICE_UNAVAILABLE, retry_seconds=wait)

@@ -119,7 +119,7 @@ class ContextFilter(logging.Filter):
 
 
 class LineFormatter(logging.Formatter):
-    """For people: time, level, logger, message, request and analysis.
+    """Formatter for people: time, level, logger, message, request and analysis.
 
     A message is one line, and what follows it is indented, so that a line end in a name or an
     address cannot forge a log line.
@@ -145,7 +145,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """For a log store: time, level, logger, message, process, request and analysis.
+    """Formatter for a log store: time, level, logger, message, process, request and analysis.
 
     Args:
         secrets: Texts to remove.
@@ -173,7 +173,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _about(record: logging.LogRecord) -> dict[str, object]:
-    """What :class:`ContextFilter` added, if known."""
+    """The fields that :class:`ContextFilter` added, if known."""
     about = {name: getattr(record, name, None) for name in ("analysis_id", "request_id")}
     return {name: value for name, value in about.items() if value}
 

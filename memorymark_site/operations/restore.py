@@ -37,7 +37,7 @@ locked. A receiver returns why a restore is not safe now, as a sentence with its
 
 restored = Signal()
 """Sent when all rows are in and migrated. A receiver returns a list of lines that say what it put
-right, for whoever runs the restore.
+right, for the person who runs the restore.
 """
 
 _ROWS_AT_ONCE = 200
@@ -52,11 +52,11 @@ class CannotRestore(Exception):
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore did.
+    """The effects of a restore.
 
     Attributes:
         replaced: The number of rows removed from each table; only with ``replace``.
-        notes: What the apps put right afterwards, in sentences.
+        notes: Corrections that the apps made afterwards, in sentences.
     """
 
     replaced: dict[str, int]

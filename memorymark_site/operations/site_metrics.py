@@ -26,13 +26,13 @@ def note_backup() -> None:
 
 
 def last_backup() -> float | None:
-    """When that was last so, in seconds since 1970; ``None`` for never."""
+    """The time of the last verified backup, in seconds since 1970; ``None`` for never."""
     mark = _backup_mark()
     return mark.stat().st_mtime if mark.exists() else None
 
 
 class SiteCollector(Collector):
-    """What is read from the machine on each scrape."""
+    """Metrics read from the machine on each scrape."""
 
     def collect(self) -> Iterator[Metric]:
         disk = shutil.disk_usage(settings.DATA_DIR)
@@ -57,7 +57,7 @@ class SiteCollector(Collector):
 
 
 def _processes() -> list[psutil.Process]:
-    """Those that serve the site: this one with its siblings, where there are any."""
+    """The processes that serve the site: this one with its siblings, where there are any."""
     here = psutil.Process()
     arbiter = here.parent() if FOLDER in os.environ else None
     return arbiter.children() if arbiter else [here]

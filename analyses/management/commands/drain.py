@@ -12,7 +12,7 @@ LOOK_EVERY_SECONDS = 1.0
 
 
 class Command(BaseCommand):
-    """For an upgrade or a reboot; the process manager then starts the node's workers again."""
+    """Drain a node for an upgrade or a reboot; the process manager then restarts its workers."""
 
     help = "Let a node finish its analyses and stop. It rejoins the lab when you start it again."
 

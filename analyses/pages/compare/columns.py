@@ -21,7 +21,7 @@ class Column:
     """An analysis in a comparison.
 
     Attributes:
-        label: A few words that tell it apart from the others.
+        label: A few words that distinguish it from the others.
         result: ``None`` while it has no answer, or none that can be read.
         place: Decides its colour; stays as it is when another analysis is removed.
     """
@@ -70,7 +70,7 @@ def title_of(columns: Sequence[Column]) -> str:
 
 
 def _labels(analyses: Sequence[Analysis]) -> list[str]:
-    """As many differing parts as tell the analyses apart, with ids where those do not."""
+    """Enough differing parts to distinguish the analyses, with ids where those do not."""
     named = [_parts(analysis) for analysis in analyses]
     common = set(named[0]).intersection(*named) if named else set()
     differing = [[part for part in parts if part not in common] for parts in named]
@@ -119,7 +119,7 @@ class Choice:
         base: The baseline; always one of ``ids`` if there are any.
         all_rows: Whether rows that are identical are shown too.
         x, y: The numbers on the axes of the scatter plot, untrusted; empty for the usual ones.
-        problems: What is wrong with the address, a sentence each.
+        problems: The errors in the address, a sentence each.
     """
 
     ids: tuple[int, ...] = ()

@@ -29,7 +29,7 @@ class Cell:
     """One number of one analysis.
 
     Attributes:
-        value: For the difference; ``None`` where there is none.
+        value: The number for the difference; ``None`` where there is none.
         low, high: Its interval, where it has one.
         delta: The difference from the baseline as text; empty where there is none.
         tone: Whether the difference is ``better``, ``worse`` or neither (empty).
@@ -50,7 +50,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Figure:
-    """How a row of results is computed.
+    """A row of results and its computation.
 
     Attributes:
         better: 1 for more, -1 for less, 0 for neither.
@@ -214,7 +214,7 @@ def _usd_per_million_at(column: Column, speed: Cell, text: Callable[[float], str
 
 
 def _price_per_hour(column: Column) -> float | None:
-    """Of one GPU: the result's, else the request's, else the catalogue's."""
+    """Price of one GPU per hour: the result's, else the request's, else the catalogue's."""
     result, analysis = column.result, column.analysis
     if result and result.savings:
         return result.savings.price_per_hour_usd
@@ -372,4 +372,4 @@ FIGURES = (
 """In the order of the table."""
 
 FIGURE = {figure.key: figure.cell for figure in FIGURES}
-"""How each number is computed, by the API's name of it."""
+"""The function that computes each number, by its name in the API."""

@@ -24,7 +24,7 @@ class Row:
 
     Attributes:
         key: The API's name of the number; empty for a setting, which is text.
-        unit: Of the cells' values; empty where they are counts or ratios.
+        unit: Unit of the cells' values; empty where they are counts or ratios.
     """
 
     label: str
@@ -86,7 +86,7 @@ def with_best(cells: list[Cell], better: int) -> list[Cell]:
     """The cells of a row with the best of them marked, unless all are equal.
 
     Args:
-        cells: Of one row, whose values are the same work.
+        cells: The cells of one row, whose values are the same work.
         better: 1 where more is better, -1 where less is, 0 where neither is.
     """
     values = {cell.value for cell in cells if cell.value is not None}

@@ -1,4 +1,4 @@
-"""What a comparison says, in one sentence."""
+"""The verdict of a comparison, in one sentence."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _FEWEST = 2
 
 @dataclass(frozen=True)
 class Measure:
-    """What the analyses are held against each other by.
+    """The measure that analyses are compared by.
 
     Attributes:
         key: The API's name of the number.
-        what: As in "no clear difference in …".
+        what: The noun, as in "no clear difference in …".
         better: 1 where more is better, -1 where less is.
     """
 
@@ -37,10 +37,10 @@ class Measure:
     better: int
 
     def gain(self, ratio: float) -> str:
-        """How much better the winner is, up to the name of the other.
+        """The winner's advantage, up to the name of the other.
 
         Args:
-            ratio: At least 1: of the larger value to the smaller one.
+            ratio: The larger value divided by the smaller one, so at least 1.
         """
         if self.better < 0:
             cheaper = times(ratio) if ratio >= _FEW_TIMES else f"{1 - 1 / ratio:.0%}"
@@ -62,8 +62,8 @@ class Contender:
     """One analysis, by its number in the measure.
 
     Attributes:
-        name: Tells it apart from all others.
-        parts: What it is, such as its GPU and precision, to tell it apart from one other.
+        name: Distinguishes it from all others.
+        parts: Its parts, such as GPU and precision, to distinguish it from one other.
     """
 
     name: str
@@ -105,7 +105,7 @@ def verdict(columns: Sequence[Column], base: int | None) -> str:
 
 
 def measure_of(columns: Sequence[Column]) -> Measure:
-    """What tells the analyses apart decides what they are compared by."""
+    """Choose the measure to compare by, from what differs between the analyses."""
     hardware = {(gpu_of(one.analysis), one.analysis.request.get("world_size")) for one in columns}
     batches = {column.analysis.current_batch_size for column in columns}
     if len(hardware) > 1 and all(FIGURE[COST.key](column).value for column in columns):
@@ -147,7 +147,7 @@ def sentence(measure: Measure, contenders: Sequence[Contender]) -> str:
 
 
 def _least_speedup(contenders: Sequence[Contender]) -> float:
-    """What a change has to bring; less is enough where all of it was measured."""
+    """The smallest speedup worth a change; a smaller one is enough if everything was measured."""
     used = {source for one in contenders for source in one.cell.sources} - {Source.ASSUMED}
     return least_speedup(Source.MEASURED if used == {Source.MEASURED} else Source.PREDICTED)
 
@@ -187,7 +187,7 @@ def _capital(name: str) -> str:
 
 
 def _sources(contenders: Sequence[Contender]) -> str:
-    """Where the numbers come from; what is assumed in a cost is the price."""
+    """The sources of the numbers; what is assumed in a cost is the price."""
     used = {source for one in contenders for source in one.cell.sources}
     known = [str(source) for source in Source if source in used and source is not Source.ASSUMED]
     assumed = ["assumed prices"] if Source.ASSUMED in used else []

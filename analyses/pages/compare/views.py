@@ -36,9 +36,9 @@ from analyses.selectors import visible_to
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the analyses of a comparison are; ``statuses`` are in the order of the columns.
+    """The progress of a comparison's analyses; ``statuses`` are in the order of the columns.
 
-    As text it goes to the browser, which sends it back to ask for what is newer.
+    As text it goes to the browser, which sends it back to request what is newer.
     """
 
     statuses: tuple[str, ...]
@@ -53,7 +53,7 @@ class Progress:
 
     @property
     def unanswered(self) -> int:
-        """How many of those that are done have no answer."""
+        """The number of finished analyses without a result."""
         return self.done - self.statuses.count(Status.SUCCEEDED)
 
     @property
@@ -102,7 +102,7 @@ def _to_history(request: MemberRequest, choice: Choice, columns: list[Column]) -
 
 
 def _side_by_side(choice: Choice, columns: list[Column]) -> dict[str, Any]:
-    """What the columns and their charts show."""
+    """The template context for the columns and their charts."""
     groups = _groups(choice, columns)
     said = verdict(columns, choice.base)
     return {

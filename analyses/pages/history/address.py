@@ -16,7 +16,7 @@ from analyses.pages.history.filters import HistoryFilter
 
 _USUAL = [column.key for column in COLUMNS if column.is_usual and not column.is_fixed]
 OFFERED_PERIODS = ("today", "last-7-days", "this-month", "last-month", "this-year")
-"""Of all periods, those one click away."""
+"""Periods that are one click away."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Chip:
     """One term or filter.
 
     Attributes:
-        text: As it was typed, or with the label of its filter.
+        text: The term as typed, or with the label of its filter.
         query: The address without it.
     """
 
@@ -34,11 +34,11 @@ class Chip:
 
 @dataclass(frozen=True)
 class Search:
-    """What the search bar shows.
+    """The content of the search bar.
 
     Attributes:
         terms: The terms that are understood, as one text.
-        typed: What is not, for its author to mend.
+        typed: The part that is not understood, for its author to fix.
         periods: The periods to offer, each with the address that adds it.
     """
 

@@ -69,7 +69,7 @@ def _time(at: datetime | None) -> str | None:
 _SORTABLE = {field.name for field in Analysis._meta.get_fields()}
 _GPU = Cell("gpu", ("gpu", "measured_gpu"), lambda gpu, measured: measured or gpu_name(gpu))
 _PRECISION = Cell("precision", ("precision",))
-"""What an export holds of the settings, which the table shows as chips."""
+"""Settings in an export, which the table shows as chips."""
 
 
 def _setting(described: Field) -> Column:

@@ -1,4 +1,4 @@
-"""Which analyses to show, and in what order: one filter set for the page, exports and API."""
+"""Filters and order of analyses: one filter set for the page, exports and API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SearchFilter(django_filters.CharFilter):  # type: ignore[misc]  # it has n
 
 
 def _one_of(values: Iterable[str]) -> dict[str, str]:
-    """What to choose instead of a value that is no choice."""
+    """The error message for a value that is no choice."""
     return {"invalid_choice": f"Choose one of {', '.join(values)}."}
 
 
@@ -85,11 +85,11 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     )
 
     def search(self, analyses: QuerySet[Analysis], _name: str, text: str) -> QuerySet[Analysis]:
-        """Those that match every term; a plain word is looked for wherever it may stand."""
+        """Keep analyses that match every term; a plain word may occur anywhere."""
         return matching(analyses, text)
 
     def on_gpu(self, analyses: QuerySet[Analysis], _name: str, gpu: str) -> QuerySet[Analysis]:
-        """Those on one GPU: a name of the catalogue, or ``local:NAME`` for a node's."""
+        """Keep analyses on one GPU: a name of the catalogue, or ``local:NAME`` for a node's."""
         kind, _, measured_gpu = gpu.partition(":")
         if measured_gpu:
             return analyses.filter(gpu=kind, measured_gpu=measured_gpu)
@@ -143,7 +143,7 @@ def offer_choices(form: forms.Form) -> None:
 
 
 def offered(form: forms.Form) -> dict[Key, list[str]]:
-    """What :func:`offer_choices` offers, as values of search terms."""
+    """The choices that :func:`offer_choices` offers, as values of search terms."""
     return {
         key: [value.rpartition(":")[2] for value, _ in form.fields[key].widget.choices if value]
         for key in (Key.MODEL, Key.MEMBER, Key.GPU, Key.STATUS, Key.PRECISION, Key.TAG)

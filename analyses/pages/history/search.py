@@ -1,4 +1,4 @@
-"""What the terms of a search find."""
+"""Queries for the terms of a search."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def suggestions(values: Mapping[Key, Iterable[str]]) -> list[str]:
     """Terms for the browser to complete.
 
     Args:
-        values: Those that find something in this lab; one that is part of another is also offered
-            as the exact one.
+        values: The values that find something in this lab; one that is part of another is also
+            offered as the exact one.
     """
     terms = [term for key, found in values.items() for term in _offered(key, list(found))]
     return [*map(str, terms), *Switch, *PERIODS]
@@ -71,7 +71,7 @@ def _offered(key: Key, values: list[str]) -> Iterator[Term]:
 
 
 def matching(analyses: QuerySet[Analysis], text: str) -> QuerySet[Analysis]:
-    """Those that match every term.
+    """The analyses that match every term.
 
     Raises:
         UnknownTerm: A term cannot be understood.
@@ -93,12 +93,12 @@ def latest_first(analyses: QuerySet[Analysis]) -> QuerySet[Analysis]:
 
 
 def since(day: date) -> Q:
-    """Those submitted on that day (UTC) or later."""
+    """The analyses submitted on that day (UTC) or later."""
     return Q(queued_at__gte=_start_of(day))
 
 
 def until(day: date) -> Q:
-    """Those submitted on that day (UTC) or earlier."""
+    """The analyses submitted on that day (UTC) or earlier."""
     return Q(queued_at__lte=_end_of(day))
 
 
@@ -149,7 +149,7 @@ _SWITCHES = {
 
 
 def _with_word(word: str) -> Q:
-    """Where a word occurs; places without it are left out, so that the database scans less."""
+    """The analyses with a word; places without it are left out, so that the database scans less."""
     places = [_with_model(word), _with_member(word), _with_gpu(word), _with_tag(word)]
     noted = Note.objects.filter(text__icontains=word)
     places += [Q(pk__in=noted.values("analysis"))] if noted.exists() else []

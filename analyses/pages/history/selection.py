@@ -43,12 +43,12 @@ class TagSelectionForm(forms.Form):
 
 @dataclass(frozen=True)
 class Deletion:
-    """What deleting a selection removes.
+    """The effects of deleting a selection.
 
     Attributes:
-        gone: The analyses that go.
-        kept: Those that stay, each with the reason.
-        trials, log_lines, notes, tags, share_links: How many go with their analyses.
+        gone: The analyses to delete.
+        kept: The analyses that stay, each with the reason.
+        trials, log_lines, notes, tags, share_links: Numbers deleted with their analyses.
     """
 
     gone: list[Analysis]
@@ -61,7 +61,7 @@ class Deletion:
 
     @property
     def losses(self) -> str:
-        """What goes with the analyses, such as ``2 trials and 1 note``; empty if nothing does."""
+        """The losses besides the analyses, such as ``2 trials and 1 note``; empty if none."""
         counts = {
             "trial": self.trials,
             "log line": self.log_lines,
@@ -157,7 +157,7 @@ def selected(user: User | AnonymousUser, ids: Sequence[int]) -> list[Analysis]:
 
 
 def deletion_of(user: User, analyses: Iterable[Analysis]) -> Deletion:
-    """What deleting the analyses would remove, as far as the user may delete them."""
+    """The effects of deleting the analyses, as far as the user may delete them."""
     reasons = {analysis: _reason_to_keep(user, analysis) for analysis in analyses}
     gone = [analysis for analysis, reason in reasons.items() if not reason]
     return Deletion(
@@ -185,7 +185,7 @@ def delete_analyses(analyses: Sequence[Analysis], member: User) -> None:
 
 
 def note_deletion(member: User, analysis: Analysis) -> None:
-    """Write the deletion to the audit log, with enough to tell which analysis it was."""
+    """Write the deletion to the audit log, with enough to identify the analysis."""
     was = f"{analysis.model} on {analysis.gpu} by {analysis.owner.get_username()}"
     audit.note(member, Action.ANALYSIS_DELETED, f"analysis {analysis.pk}", before=was)
 

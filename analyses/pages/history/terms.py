@@ -12,11 +12,11 @@ PERIODS = (
     "today", "yesterday", "last-7-days", "last-30-days", "this-week", "last-week", "this-month",
     "last-month", "this-quarter", "last-quarter", "this-year", "last-year",
 )  # fmt: skip
-"""Words for the days on which an analysis was submitted."""
+"""Periods in which an analysis was submitted."""
 
 
 class Key(StrEnum):
-    """What a term looks at; a relation and a value follow."""
+    """The subject of a term; a relation and a value follow."""
 
     MODEL = "model"
     MEMBER = "member"
@@ -40,7 +40,7 @@ DAYS = (Key.AFTER, Key.BEFORE)
 
 
 class Relation(StrEnum):
-    """What stands between a key and its value."""
+    """The relation between a key and its value."""
 
     HAS = ":"
     IS = "="
@@ -51,7 +51,7 @@ class Relation(StrEnum):
 
 
 class Switch(StrEnum):
-    """Words that stand for what an analysis is."""
+    """Properties that a term selects by a single word."""
 
     ADOPTED = "adopted"
     IMPORTED = "imported"
@@ -63,9 +63,9 @@ class Term:
     """One term of a search.
 
     Attributes:
-        key: What it looks at; ``None`` for a plain word, a switch or a period.
-        value: In lower case.
-        relation: To the value; texts have or are it, numbers are it or lie on one side of it.
+        key: Its subject; ``None`` for a plain word, a switch or a period.
+        value: The value, in lower case.
+        relation: How key and value relate; texts have or are it, numbers are it or lie beside it.
         is_quoted: Whether its value is just a word, even if it is spelled like a switch.
         is_without: Whether it leaves out what it finds, as in ``-adopted``.
     """

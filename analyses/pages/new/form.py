@@ -81,7 +81,7 @@ class FieldGroup:
     """Fields under a title.
 
     Attributes:
-        summary: What is set other than by default; empty if nothing is.
+        summary: The settings that are not at their defaults; empty if there are none.
         is_open: Whether the page shows them at once: something is set, or wrong.
         left_out: The classes of questions that none of them belongs to.
     """
@@ -205,7 +205,7 @@ class AnalysisForm(forms.Form):
         """Submit one analysis for each model, precision, batch and GPU, all or none.
 
         Raises:
-            InvalidInput: With the messages of the first that is wrong, and which one that is.
+            InvalidInput: With the messages of the first wrong one, and which one that is.
         """
         sweep = self.sweep()
         if sweep.problem:

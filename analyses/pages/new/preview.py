@@ -34,7 +34,7 @@ class Preview:
     Attributes:
         headline: The prediction in short, or why there is none.
         fits: Whether the batch fits; ``None`` if that is not known.
-        source: Of the numbers: predicted or computed.
+        source: Source of the numbers: predicted or computed.
         speed: Empty if the batch does not fit.
         problems: The label of each wrong field, and what to do.
     """

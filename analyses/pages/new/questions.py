@@ -69,7 +69,7 @@ class TrainingPreset:
     """A usual way of training, which sets some fields of the form.
 
     Attributes:
-        words: By which the search for a model finds it, besides its name.
+        words: Words by which the search for a model finds it, besides its name.
         tasks: The task is the first of these that the model has; else the model's own.
     """
 
@@ -145,7 +145,7 @@ def usual_precision(gpu: str) -> Precision:
     """The precision that people use on a GPU: bf16-mixed where it has bf16.
 
     Args:
-        gpu: As the form has it; one that the catalogue does not know is taken to have no more than
+        gpu: The form's value; one that the catalogue does not know is taken to have no more than
             fp32.
     """
     if gpu == ANY:

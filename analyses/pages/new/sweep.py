@@ -57,7 +57,7 @@ class Sweep:
 
     @property
     def factors(self) -> str:
-        """What is varied, such as ``2 precisions × 3 GPUs``; empty if nothing is."""
+        """The varied settings, such as ``2 precisions × 3 GPUs``; empty if there are none."""
         return " × ".join(
             f"{len(values)} {_NAMES[field][len(values) != 1]}"
             for field, values in self.values.items()
@@ -80,7 +80,7 @@ class Sweep:
 
 
 def words_of(changes: Mapping[str, str]) -> str:
-    """Which analysis of a sweep it is, by what is varied."""
+    """The label of an analysis of a sweep, from what is varied."""
     say = {"model": model_name, "gpu": gpu_name, "current_batch_size": "batch {}".format}
     return " · ".join(say.get(field, str)(value) for field, value in changes.items())
 

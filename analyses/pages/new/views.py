@@ -32,7 +32,7 @@ SHORT_WAIT_SECONDS = 0.3
 """A prediction from stored traces takes less, so the panel changes once and does not flicker."""
 
 PATIENCE_SECONDS = 10
-"""How long a page waits for a worker to take its query."""
+"""Time a page waits for a worker to take its query."""
 
 NOT_ONE_GPU = "Only one batch on one GPU is predicted while you type."
 NOT_TAKEN = "No worker has answered yet. You can still select Analyze."

@@ -27,7 +27,7 @@ OTHER_MODEL = "other"
 """The choice of a model that is no preset; its ID or config is then in two other fields."""
 
 _NAMED = ("transformers", "torch")
-"""Of the lab's own versions."""
+"""The libraries whose versions are named in the lab's own choice."""
 
 KINDS = {
     Kind.TEXT: "Text",

@@ -1,4 +1,4 @@
-"""What every batch has."""
+"""The type of a batch, and the label of each sample."""
 
 from __future__ import annotations
 

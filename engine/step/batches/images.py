@@ -68,7 +68,7 @@ def with_segments(workload: Workload, batch_size: int) -> Batch:
 
 
 def videos(workload: Workload, batch_size: int) -> Batch:
-    """Videos, so many frames each, with one label each."""
+    """Videos of ``frame_count`` frames each, with one label each."""
     count = workload.frame_count or 1
     frame = _pixels(workload, 1)["pixel_values"].flatten(end_dim=-4)
     frames = frame.expand(count, *frame.shape[1:])
@@ -94,13 +94,13 @@ def _plane(images: Batch) -> tuple[int, ...]:
 
 
 def _pixels(workload: Workload, count: int) -> Batch:
-    """So many photographs, of which none is padded to the size of others."""
+    """``count`` photographs, none padded to the size of others."""
     images = _pixels_and_mask(workload, count)
     return {name: images[name] for name in images.keys() - {"pixel_mask"}}
 
 
 def _pixels_and_mask(workload: Workload, count: int) -> Batch:
-    """So many photographs, with what else the processor tells of them, if the model takes it.
+    """``count`` photographs, with whatever else the processor returns that the model takes.
 
     That may be a mask of what is not padding; then the last is half as wide, as photographs differ:
     without padding, models drop the mask.

@@ -24,7 +24,7 @@ def interleaved(texts: torch.Tensor, value: int, count: int, length: int) -> tor
 
 
 def taken(arguments: Set[str], given: Batch) -> Batch:
-    """What is given, as far as there is an argument for it."""
+    """The given inputs that there are arguments for."""
     return {name: given[name] for name in given.keys() & arguments}
 
 
@@ -36,12 +36,13 @@ def token_of(config: Any, names: tuple[str, ...]) -> int | None:
 
 
 def feature_count(workload: Workload, method: str, given: Batch) -> int:
-    """How many tokens a model makes of a sample's images or sound.
+    """Number of tokens that a model makes of a sample's images or sound.
 
     Args:
         workload: The model.
-        method: What makes them; without it, text looks at them from aside, and they are none.
-        given: What the model's forward pass gets of them.
+        method: Name of the method that makes them; without it, text reads them by cross-attention,
+            and there are none.
+        given: Inputs of the model's forward pass that hold them.
     """
     with torch.device("meta"):
         model: Any = new_model(workload)

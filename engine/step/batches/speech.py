@@ -63,7 +63,7 @@ def _token_count(workload: Workload) -> int:
 
 
 def _masked_sound(workload: Workload, count: int) -> Batch:
-    """So many clips, with a mask of what is sound by the name that the model has for it."""
+    """``count`` clips, with a mask of what is sound under the model's name for it."""
     made = _extracted(
         workload.preset.feature_extractor,
         workload.audio_seconds or 0,
@@ -80,7 +80,7 @@ def _masked_sound(workload: Workload, count: int) -> Batch:
 
 
 def _sound(workload: Workload, count: int) -> Batch:
-    """So many clips after the model's own feature extractor; the last is a tenth shorter."""
+    """``count`` clips from the model's own feature extractor; the last is a tenth shorter."""
     made = _extracted(
         workload.preset.feature_extractor, workload.audio_seconds or 0, _mel_bins(workload)
     )

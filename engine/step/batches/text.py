@@ -124,14 +124,14 @@ def padded(workload: Workload, count: int) -> Batch:
 
 
 def _positions(workload: Workload, count: int) -> Batch:
-    """Where each token stands in its own text, as ``DataCollatorWithFlattening`` says it."""
+    """Position of each token in its own text, as ``DataCollatorWithFlattening`` counts it."""
     if "position_ids" not in forward_arguments(workload):
         return {}
     return {"position_ids": torch.arange(workload.sequence_length or 0).repeat(count, 1)}
 
 
 def _page(workload: Workload, count: int) -> Batch:
-    """Where each token stands on its page, and the page's image, for models that read those."""
+    """Box of each token on its page, and the page's image, for models that read those."""
     known = forward_arguments(workload)
     if "bbox" not in known:
         return {}
@@ -145,7 +145,7 @@ def _page(workload: Workload, count: int) -> Batch:
 def _in_two_parts(workload: Workload, texts: Batch, begin: int) -> Batch:
     """Texts with two separators between their parts, as RoBERTa's tokenizer writes them.
 
-    Longformer's question, or its choice, sees all other tokens, and so is told by them.
+    Longformer finds by them its question, or its choice, which sees all other tokens.
     """
     separator = _special(_text_config(workload), "sep_token_id")
     if separator is not None:
@@ -178,7 +178,7 @@ def _text_config(workload: Workload) -> Any:
 
 
 def _vocabulary_size(config: Any) -> int:
-    """How many tokens there are; a model without a vocabulary reads characters by their codes."""
+    """Number of tokens in the vocabulary; a model without one reads characters by their codes."""
     return int(getattr(config, "vocab_size", sys.maxunicode + 1))
 
 

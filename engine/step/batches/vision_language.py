@@ -17,7 +17,7 @@ from .text import padded, token_ids
 
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
 _TYPES = ("mm_token_type_ids", "token_type_ids")
-"""Arguments that tell image tokens (1) from text (0)."""
+"""Arguments that distinguish image tokens (1) from text (0)."""
 
 _PLACES = "image_embeds_position_mask"
 """The same, in models that have no token for images."""
@@ -28,7 +28,7 @@ _OF_PATCHES = {
     "temporal_patch_size": "temporal_patch_size",
     "merge_size": "spatial_merge_size",
 }
-"""What an image processor must know of the model, and the name in the model's config."""
+"""Settings that an image processor takes from the model, and their names in the model's config."""
 
 
 def conversations(workload: Workload, batch_size: int) -> Batch:
@@ -63,14 +63,14 @@ def conversations(workload: Workload, batch_size: int) -> Batch:
 
 
 def _images(workload: Workload, batch_size: int, count: int) -> Batch:
-    """So many photographs a sample, and the question that some models read beside each sample's."""
+    """Photographs, ``count`` per sample, and the question that some models read beside them."""
     question = torch.ones(batch_size, workload.sequence_length or 0, dtype=torch.int64)
     told = taken(forward_arguments(workload), dict.fromkeys(_QUESTION, question))
     return _photographs(workload, batch_size, count) | told
 
 
 def _photographs(workload: Workload, batch_size: int, count: int) -> Batch:
-    """So many photographs a sample after the model's own image processor."""
+    """Photographs, ``count`` per sample, from the model's own image processor."""
     side = workload.image_size or 0
     if not workload.preset.image_processor:
         return {"pixel_values": torch.rand(batch_size * count, 3, side, side)}
@@ -121,7 +121,7 @@ def _fixed_size(processor: Any, side: int) -> dict[str, Any]:
 
 @cache
 def _feature_count(workload: Workload) -> int:
-    """How many tokens a sample's images make; none where the text looks at them from aside.
+    """Number of tokens that a sample's images make; 0 where text reads them by cross-attention.
 
     Some models cut an image into tiles only where it is the only one.
     """

@@ -23,16 +23,16 @@ _BY_ROW = (
 class AdamMini(torch.optim.Optimizer):
     """Adam with a momentum for each weight and a second moment for each head, row or tensor.
 
-    Which, the name of a parameter tells; biases have a second moment for each weight. A step takes
+    The name of a parameter decides which; biases have a second moment for each weight. A step takes
     up to four copies of one tensor.
 
     Source: Zhang et al. 2024, "Adam-mini: Use Fewer Learning Rates To Gain More"; ``Adam_mini`` of
     adam-mini 1.1.1, of which this makes the same tensors in the same order.
 
     Args:
-        parameters: What is trained, by name.
+        parameters: Trained parameters, by name.
         lr: The learning rate.
-        head_size: How many weights of a query or key belong to a head.
+        head_size: Weights of a query or key that belong to a head.
 
     Raises:
         InvalidInput: If a tensor has no such heads or rows.
@@ -97,7 +97,7 @@ def adam_mini(model: torch.nn.Module, lr: float) -> AdamMini:
 
 
 def _rows(name: str, parameter: torch.nn.Parameter, head_size: int) -> int:
-    """How many second moments a tensor has."""
+    """Number of second moments of a tensor."""
     if "bias" in name:
         return parameter.numel()
     if any(part in name for part in _BY_HEAD):

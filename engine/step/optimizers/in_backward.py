@@ -19,7 +19,7 @@ class InBackward(torch.optim.Optimizer):
     pass", and torchtune's ``optimizer_in_bwd``.
 
     Args:
-        parameters: What is trained.
+        parameters: Trained parameters.
         make: Makes the optimizer of one of them.
     """
 

@@ -26,7 +26,7 @@ class OnHost(torch.optim.Optimizer):
     once backward has it; the step is done there; and the weight is copied back.
 
     Args:
-        parameters: What is trained.
+        parameters: Trained parameters.
         make: Makes the optimizer of some of them.
 
     Attributes:

@@ -40,10 +40,10 @@ class Shampoo(torch.optim.Optimizer):
     order.
 
     Args:
-        params: What is trained.
+        params: Trained parameters.
         lr: The learning rate.
         refresh_every: Steps from one refresh of the preconditioners to the next.
-        iterations: How many of the inverse root to make without a look at its error, where values
+        iterations: Iterations of the inverse root to make without a look at its error, where values
             are not known; by default, until it is small.
     """
 
@@ -110,11 +110,12 @@ class Shampoo(torch.optim.Optimizer):
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a tensor is cut.
+    """Division of a tensor into blocks.
 
     Attributes:
-        shape: Of the tensor, with sides put together while they stay short.
-        sizes: Of the blocks along each side of that; ``None`` for a tensor that is not cut.
+        shape: Shape of the tensor, with sides put together while they stay short.
+        sizes: Sizes of the blocks along each side of that shape; ``None`` for a tensor that is not
+            cut.
     """
 
     shape: tuple[int, ...]
@@ -239,7 +240,7 @@ def _inverse_root(matrix: torch.Tensor, power: int, iterations: int | None) -> t
 
     Args:
         matrix: Square.
-        power: Of which root.
+        power: Degree of the root.
         iterations: As of :class:`Shampoo`.
     """
     identity = torch.eye(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)

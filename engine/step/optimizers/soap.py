@@ -21,7 +21,7 @@ _FEW = 1e-30
 _DECOMPOSED_AS = (torch.float32, torch.float64)
 
 Sides = list[torch.Tensor | None]
-"""What there is for each side of a tensor; ``None`` for one without a preconditioner."""
+"""One item for each side of a tensor; ``None`` for a side without a preconditioner."""
 
 
 class Soap(torch.optim.Optimizer):
@@ -37,7 +37,7 @@ class Soap(torch.optim.Optimizer):
     tensors in the same order.
 
     Args:
-        params: What is trained.
+        params: Trained parameters.
         lr: The learning rate.
         refresh_every: Steps from one refresh of the eigenvectors to the next.
     """
@@ -122,7 +122,7 @@ def _projected(tensor: torch.Tensor, bases: Sides, *, back: bool = False) -> tor
 
 
 def _eigenvectors(statistics: Sides) -> Sides:
-    """Those of symmetric matrices, the largest first."""
+    """Eigenvectors of symmetric matrices, those of the largest eigenvalues first."""
     bases: Sides = []
     for statistic in statistics:
         if statistic is None:

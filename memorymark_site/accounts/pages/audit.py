@@ -25,7 +25,7 @@ _COLUMNS = ("number", "at", "who", "action", "what", "before", "after")
 
 
 class AuditFilter(forms.Form):
-    """What to look for; an id counts down the pages, as entries only ever come on top."""
+    """Filters of the audit log; an id counts down the pages, as entries only ever come on top."""
 
     who = forms.CharField(required=False, max_length=150, label="Member")
     action = forms.ChoiceField(

@@ -181,7 +181,7 @@ def _ended(request: HttpRequest) -> HttpResponse:
 
 
 class Forgotten(auth.PasswordResetView):
-    """Sends a password reset link; says whom to ask where e-mail is not set up."""
+    """Sends a password reset link; names the people to ask where e-mail is not set up."""
 
     template_name = "accounts/forgotten.html"
     form_class = ForgottenForm

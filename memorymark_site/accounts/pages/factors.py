@@ -1,4 +1,4 @@
-"""Where passkeys work.
+"""Pages of second factors, and the addresses where passkeys work.
 
 A passkey belongs to the name under which the site was opened. Browsers have them on pages that come
 over HTTPS, or from this very machine by the name ``localhost``, and never under an IP address.
@@ -172,7 +172,7 @@ def note_removed(request: HttpRequest, what: str) -> None:
 
 
 def after_adding(*, with_codes: bool) -> str:
-    """Where to go next: to the recovery codes if they are new."""
+    """The next page: the recovery codes if they are new, else the account."""
     return reverse("mfa_view_recovery_codes" if with_codes else "accounts:account")
 
 

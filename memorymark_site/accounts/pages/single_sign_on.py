@@ -152,7 +152,7 @@ def _leave(
     """A page that leads on to the provider.
 
     The Content-Security-Policy forbids redirecting a form to another site, and the provider's
-    address for signing in is not known before it is asked.
+    address for signing in is not known before it is fetched.
     """
     nonce = secrets.token_urlsafe(24)
     asked = {"nonce": nonce} | ({"prompt": "login", "max_age": "0"} if anew else {})
