@@ -21,7 +21,7 @@ from analyses.models.jobs import (
     Status,
 )
 from analyses.models.lab import AddedGpu, GpuPrice, LabSettings
-from analyses.models.labels import Note, SavedView, ShareLink, Tag
+from analyses.models.labels import Note, SavedView, ShareLink
 from analyses.models.notifications import (
     Channel,
     Delivery,
@@ -30,6 +30,7 @@ from analyses.models.notifications import (
     NotificationChoices,
 )
 from analyses.models.savings import CountedSavings, RunSavings, SavingsChange
+from analyses.models.tags import Tag
 
 __all__ = [
     "AT_WORK",

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
 from analyses.models.jobs import FINAL_STATUSES, MAX_SOFTWARE_LENGTH, Status
+from analyses.models.tags import Tag
 from memorymark_site.operations.log import MAX_REQUEST_ID_LENGTH
-
-if TYPE_CHECKING:
-    from analyses.models.labels import Tag
 
 
 class FigureSource(models.TextChoices):
-    """Where a number comes from; the values are those of ``engine.result.Source``."""
+    """The source of a number; the values are those of ``engine.result.Source``."""
 
     MEASURED = "measured", "Measured"
     PREDICTED = "predicted", "Predicted"
@@ -32,7 +28,7 @@ SORTED_BY = (
     ("usd_per_year",),
     ("source",),
 )
-"""What the history sorts by without filtering by it. (PostgreSQL has more indexes, for the
+"""Columns the history sorts by without filtering by them. (PostgreSQL has more indexes, for the
 nullable ones: see the migration of counted savings.)"""
 
 FILTERED_BY = (
@@ -45,7 +41,7 @@ FILTERED_BY = (
     ("model",),
     ("gpu", "measured_gpu"),
 )
-"""What the history filters and sorts by; the first index is for no filter at all.
+"""Columns the history filters and sorts by; the first index is for no filter at all.
 
 The order matters: of several indexes that fit, SQLite, which has no statistics here, takes the one
 created last. So status, which most analyses share, comes before software, precision, model and GPU.
@@ -126,7 +122,7 @@ class Analysis(models.Model):
     )
 
     tags: models.ManyToManyField[Tag, models.Model] = models.ManyToManyField(
-        "Tag", related_name="analyses", blank=True
+        Tag, related_name="analyses", blank=True
     )
 
     result = models.JSONField(null=True, blank=True)

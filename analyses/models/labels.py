@@ -1,4 +1,4 @@
-"""What members add to analyses: tags, notes, saved views of the history, and share links."""
+"""Members' additions to analyses: notes, saved views of the history, and share links."""
 
 from __future__ import annotations
 
@@ -6,19 +6,6 @@ from django.conf import settings
 from django.db import models
 
 from analyses.models.analysis import Analysis
-
-
-class Tag(models.Model):
-    """A lower-case word that members group analyses by, shared by the whole lab."""
-
-    LONGEST = 40
-    name = models.CharField(max_length=LONGEST, unique=True)
-
-    class Meta:
-        ordering = ("name",)
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Note(models.Model):
