@@ -7,16 +7,17 @@ from math import floor, log10
 
 from analyses.models import Analysis
 from engine.answer.worth import WORTH_PREDICTED
-from engine.gpus import ANY, GIB, GPUS, LOCAL
+from engine.gpus import ANY, GPUS, LOCAL
 from engine.models.presets import PRESETS
 from engine.result import Source
+from engine.sizes import GIB
 from engine.tokens import Tokens
 from engine.workload import OWN_CONFIG
 
 UNKNOWN = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _MIN_SHOWN = 0.005
-"""What two decimals can show at least; smaller values become "<0.01"."""
+"""The smallest value that two decimals can show; smaller ones become "<0.01"."""
 
 SOURCE_MEANINGS = {
     Source.MEASURED: "Read from real training steps on the node's device.",
@@ -75,7 +76,7 @@ def whole(value: int | None) -> str:
 
 
 def batch_today(batch_size: int | None) -> str:
-    """The current batch size of an analysis, which may have been asked for without one."""
+    """The current batch size of an analysis, which may have none."""
     return "none yet" if batch_size is None else whole(batch_size)
 
 

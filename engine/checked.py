@@ -19,8 +19,9 @@ from . import software
 from .border import read_json
 from .driver import LocalGpu, local_gpu
 from .errors import EngineError, InvalidInput
-from .gpus import GIB, GPUS, Gpu, SelfChecked, catalogue_name
+from .gpus import GPUS, Gpu, SelfChecked, catalogue_name
 from .process import state_folder
+from .sizes import gib
 
 FILE_VARIABLE = "ENGINE_SELF_CHECK"
 """Environment variable with the file of this machine's self-check, for :func:`own_file`."""
@@ -35,7 +36,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class Identity:
-    """What a self-check holds for: it is repeated where one of these changes.
+    """Identity of the machine of a self-check, which is repeated where one of these changes.
 
     Attributes:
         gpu, gpu_uuid, driver: As the driver reports them; empty without a GPU.
@@ -60,7 +61,7 @@ class Identity:
 
     @classmethod
     def here(cls) -> Identity:
-        """That of this process; the driver is asked, and torch is not loaded."""
+        """Identity of this process; the driver is queried, and torch is not loaded."""
         return cls.of(local_gpu(), software.installed())
 
 
@@ -87,10 +88,10 @@ class FixedCost:
     Attributes:
         after: The work, for people to read.
         device_used_bytes: All memory in use on the device.
-        reserved_bytes: Held by the caching allocator.
-        allocated_bytes: Still allocated once every tensor is freed: workspaces.
+        reserved_bytes: Bytes held by the caching allocator.
+        allocated_bytes: Bytes still allocated once every tensor is freed: workspaces.
         peak_allocated_bytes: Most bytes allocated during the work, including its tensors.
-        tensor_bytes: Those of the tensors that the work returned.
+        tensor_bytes: Bytes of the tensors that the work returned.
     """
 
     after: str
@@ -127,11 +128,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Rates:
-    """What the device sustains in large operations.
+    """Rates that the device sustains in large operations.
 
     Attributes:
-        bytes_per_second: Read and written while a large tensor is copied.
-        flops_per_second: Of large matrix products, by number format.
+        bytes_per_second: Bytes read and written while a large tensor is copied.
+        flops_per_second: Rate of large matrix products, by number format.
     """
 
     bytes_per_second: float
@@ -144,7 +145,7 @@ class Comparison:
 
     Attributes:
         workload: Its name, for people to read.
-        fields: Those of :class:`~engine.workload.Workload` that are not at their defaults.
+        fields: Fields of :class:`~engine.workload.Workload` that are not at their defaults.
         batch_size: Samples per step.
         counted: One of :data:`MEMORY`, in bytes, or :data:`STEP`.
     """
@@ -163,7 +164,7 @@ class Comparison:
 
     @property
     def label(self) -> str:
-        """What is counted, for people to read."""
+        """Name of what is counted, for people to read."""
         return self.counted.removesuffix("_bytes").removesuffix("_seconds").replace("_", " ")
 
     @property
@@ -180,7 +181,7 @@ class Comparison:
 
     def _in_unit(self, number: float) -> str:
         if self.counted in MEMORY:
-            return f"{number / GIB:,.3f} GiB"
+            return gib(number, 3)
         return f"{1000 * number:,.2f} ms"
 
 
@@ -189,9 +190,9 @@ class Problem:
     """Something that does not run on this machine, or could not be measured.
 
     Attributes:
-        what: As the subject of a sentence.
-        reason: In one line.
-        advice: What to do.
+        what: The subject of a sentence about it.
+        reason: The reason in one line.
+        advice: Advice on what to do.
     """
 
     what: str
@@ -205,17 +206,17 @@ class SelfCheck:
 
     Attributes:
         when: ISO 8601, in UTC.
-        identity: What it holds for.
-        seconds: How long it took.
+        identity: The machine and software that it holds for.
+        seconds: Its duration.
         device: ``None`` if it did not answer.
         fixed_costs: In the order of the work; empty without a CUDA GPU.
-        launch_seconds: What the host takes to launch one tiny operation.
+        launch_seconds: Time that the host takes to launch one tiny operation.
         step_launch_seconds: The same on average over a small model's training step, with autograd
             and the optimizer. Only on a GPU, which then waits for its host.
         rates: ``None`` without a CUDA GPU.
-        comparisons: Of all small workloads that ran and could be predicted.
+        comparisons: Comparisons of all small workloads that ran and could be predicted.
         problems: Empty where everything runs.
-        step_predictor: What predicted the step times, as
+        step_predictor: Predictor of the step times, as
             :func:`~engine.prediction.speed_model.step_predictor` names it.
     """
 
@@ -247,19 +248,19 @@ class SelfCheck:
 
     @property
     def context_bytes(self) -> int | None:
-        """Of the CUDA context and cuBLAS: the most before cuDNN; ``None`` if not measured."""
+        """Size of the CUDA context and cuBLAS: the most before cuDNN; ``None`` if not measured."""
         return max((one.outside_bytes for one in self._costs(_OF_CUBLAS)), default=None)
 
     @property
     def cudnn_bytes(self) -> int | None:
-        """What cuDNN with its kernels takes on top; ``None`` if not measured."""
+        """Size of cuDNN with its kernels, on top; ``None`` if not measured."""
         context = self.context_bytes
         most = max((one.outside_bytes for one in self._costs(_OF_CUDNN)), default=None)
         return None if context is None or most is None else max(most - context, 0)
 
     @property
     def cublas_workspace_bytes(self) -> int | None:
-        """Of the thread that multiplies first; ``None`` if not measured.
+        """Workspace of the thread that multiplies first; ``None`` if not measured.
 
         The other work of :attr:`fixed_costs` before it keeps nothing allocated.
         """
@@ -281,7 +282,7 @@ class SelfCheck:
 
     @property
     def sentence(self) -> str:
-        """How far predictions are right here, in one sentence."""
+        """Accuracy of predictions here, in one sentence."""
         found = [
             f"{what} within {_percent(error)}"
             for what, error in (("memory", self.memory_error), ("time", self.time_error))
@@ -299,8 +300,8 @@ def on_checked(gpu: Gpu, check: SelfCheck) -> Gpu:
     What could not be measured stays the catalogue's.
 
     Args:
-        gpu: The catalogue's.
-        check: Of a machine with that kind of GPU.
+        gpu: The catalogue GPU.
+        check: Self-check of a machine with that kind of GPU.
     """
     if check.device is None:
         raise ValueError("the device did not answer, so nothing of it was measured")
@@ -324,7 +325,7 @@ def on_checked(gpu: Gpu, check: SelfCheck) -> Gpu:
 
 
 def measured_rows(check: SelfCheck) -> list[tuple[str, str]]:
-    """What was measured of the machine, each with its unit; what was not is left out."""
+    """Measurements of the machine, each with its unit; what was not measured is left out."""
     rows: list[tuple[str, str]] = []
     for name, size in (
         ("CUDA context and cuBLAS", check.context_bytes),
@@ -431,7 +432,7 @@ def known_gpus(launch_microseconds: float | None = None) -> dict[str, Gpu]:
     """The catalogue, with what self-checks measured in place of its values.
 
     Args:
-        launch_microseconds: What the hosts take for a launch, by who asks.
+        launch_microseconds: Launch time of the hosts, as the caller knows it.
     """
     checks = in_use()
     found = {

@@ -1,24 +1,24 @@
-"""What the charts share: the look of a plot and its axes, and the line at the GPU's memory."""
+"""Layout shared by the charts: the plot, its axes, and the line at the GPU's memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from engine.gpus import GIB
+from engine.sizes import GIB
 
 PlotlyDict = dict[str, Any]
 """A plotly figure, or a part of one."""
 
 SPIKE: PlotlyDict = {"spikecolor": "var(--muted)", "spikethickness": 1, "spikedash": "solid"}
-"""Of an axis with unified tooltips: the line at what they tell of."""
+"""Spike line of an axis with unified tooltips, at the point they describe."""
 
 
 def plain_layout(height: int, legend_y: float = 1.02) -> PlotlyDict:
     """Margins, fonts, colours and the legend.
 
     Args:
-        height: Of the whole chart, in pixels.
-        legend_y: Where the legend stands, as a share of the plot's height.
+        height: Height of the whole chart, in pixels.
+        legend_y: Position of the legend, as a share of the plot's height.
     """
     return {
         "autosize": True,

@@ -8,8 +8,8 @@ from itertools import groupby
 from analyses.charts.breakdown import CATEGORIES, category_name
 from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
 from analyses.formatting import gib_with_unit, whole
-from engine.gpus import GIB
 from engine.result import AnalysisResult, TimelinePoint
+from engine.sizes import GIB
 
 _NARROWEST_NAMED = 0.06
 """A phase shorter than this share of the step has no room for its name."""

@@ -1,4 +1,4 @@
-"""What an operator has to know at once, and e-mails to the admins about it.
+"""Alarms that need an operator at once, and e-mails to the admins about them.
 
 The limits are those of ``docs/monitoring/alerts.yml``, for labs without Prometheus.
 """
@@ -20,6 +20,7 @@ from django.db import DatabaseError
 from django.db.models import Min
 
 from analyses.jobs.lab_state import LabState, lab_state
+from engine.sizes import gib
 from memorymark_site.accounts import mail
 from memorymark_site.environment import MANAGE, START_WORKER
 from memorymark_site.operations.site_metrics import last_backup
@@ -30,17 +31,17 @@ WAITS_SECONDS = 1800.0
 BACKUP_SECONDS = 2 * 24 * 3600.0
 FREE_SHARE = 0.1
 TOLD_EVERY_SECONDS = 24 * 3600.0
-"""So often admins are reminded of an alarm that goes on."""
+"""Reminder interval for an alarm that persists."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What alarms depend on.
+    """The state that alarms are computed from.
 
     Attributes:
         lab: The lab's state; ``None`` if the database does not respond.
-        backup_at: When the last backup was read back, or the lab began if there is none, in seconds
-            since 1970; ``None`` if that is not known.
+        backup_at: When the last backup was verified or, without one, when the lab began, in
+            seconds since 1970; ``None`` if unknown.
         free_bytes: Free disk below the data folder.
         total_bytes: The size of that disk.
     """
@@ -53,11 +54,11 @@ class Facts:
 
 @dataclass
 class Told:
-    """What the admins know, kept in the data folder: the database may be what is wrong.
+    """The alarms already sent, kept in the data folder: the database may be the problem.
 
     Attributes:
-        at: When they were told of each alarm that still goes on, in seconds since 1970.
-        addresses: Theirs, when the database last responded.
+        at: When each alarm that still persists was last mailed, in seconds since 1970.
+        addresses: The admins' addresses when the database last responded.
     """
 
     at: dict[str, float] = field(default_factory=dict)
@@ -74,7 +75,7 @@ def facts() -> Facts:
 
 
 def _begun_at() -> float | None:
-    """When the lab got its first account."""
+    """The time of the lab's first account."""
     first: datetime | None = User.objects.aggregate(first=Min("date_joined"))["first"]
     return first.timestamp() if first else None
 
@@ -107,7 +108,7 @@ def _alarms(facts: Facts, now: float) -> Iterator[tuple[str, str]]:
     if facts.free_bytes < FREE_SHARE * facts.total_bytes:
         yield (
             "disk",
-            f"Only {facts.free_bytes / 2**30:.1f} GiB of {facts.total_bytes / 2**30:.0f} GiB are "
+            f"Only {gib(facts.free_bytes, 1)} of {gib(facts.total_bytes, 0)} are "
             "free where the data folder is. Remove old backups, keep logs for fewer days "
             "(MEMORYMARK_KEEP_LOG_DAYS), or add disk.",
         )

@@ -15,8 +15,8 @@ from analyses.charts.breakdown import (
     memory_sizes,
 )
 from analyses.tests.factories import make_result, make_trial
-from engine.gpus import GIB
 from engine.result import Source, Trial
+from engine.sizes import GIB
 
 TOTAL = 10 * GIB
 

@@ -16,7 +16,7 @@ from analyses.formatting import (
     usd,
     whole,
 )
-from engine.gpus import GIB
+from engine.sizes import GIB
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 UNKNOWN = "\N{EN DASH}"

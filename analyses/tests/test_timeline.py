@@ -15,8 +15,8 @@ from analyses.tests.factories import (
     make_result,
     make_timeline,
 )
-from engine.gpus import GIB
 from engine.result import TimelinePoint
+from engine.sizes import GIB
 from engine.workload import Workload
 
 

@@ -14,15 +14,15 @@ from ..models.config import read_config_file
 from ..parsing import positive_number, shown
 from ..request import AnalysisRequest
 from ..result import AnalysisResult, Source, Trial
+from ..sizes import GIB, gib
 from ..workload import Workload
 
-_GIB = 2**30
 _TABLE = "check"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a training run must meet, besides that it fits.
+    """Limits that a training run must meet, besides fitting.
 
     Attributes:
         min_share_of_recommended_speed: The least speed at the current batch, as a share of the
@@ -50,7 +50,7 @@ class Description:
 
     Attributes:
         given: Fields of an :class:`~engine.request.AnalysisRequest`, not checked yet.
-        script: What names a custom step or a script, by key of the file; empty for a model.
+        script: Names of a custom step or a script, by key of the file; empty for a model.
     """
 
     given: Mapping[str, object]
@@ -64,12 +64,12 @@ class Check:
 
     Attributes:
         verdict: The result in one sentence.
-        source: Of the numbers; ``None`` where no batch fits at all.
+        source: Source of the numbers; ``None`` where no batch fits at all.
         current_batch_size: The batch size that was checked.
-        recommended_batch_size: That of the analysis; ``None`` where no batch fits.
-        device_used_bytes, device_used_high_bytes: What the current batch needs, and the high end of
-            its prediction.
-        total_bytes: Of the GPU, or the memory limit.
+        recommended_batch_size: The analysis's recommended batch; ``None`` where no batch fits.
+        device_used_bytes, device_used_high_bytes: Memory that the current batch needs, and the
+            high end of its prediction.
+        total_bytes: Memory of the GPU, or the memory limit.
         share_of_recommended_speed: Samples per second at the current batch over those at the
             recommended batch; ``None`` where the current batch does not fit.
     """
@@ -138,7 +138,7 @@ def check(result: AnalysisResult, limits: Limits, *, optimistic: bool = False) -
 
     Args:
         result: The analysis.
-        limits: What the training run must meet.
+        limits: Limits that the training run must meet.
         optimistic: Whether to check predicted memory itself, instead of its high end.
     """
     current = _current(result)
@@ -204,10 +204,10 @@ def _needs(result: AnalysisResult, current: Trial) -> str:
     if used is None:  # a CPU under a memory limit counts tensors alone
         used = current.peak_allocated_bytes
     if used is None:
-        return f"it needs more than {result.gpu.total_bytes / _GIB:.2f} GiB"
+        return f"it needs more than {gib(result.gpu.total_bytes)}"
     high = current.device_used_high_bytes
-    at_most = "" if high is None else f" (at most {high / _GIB:.2f})"
-    return f"it needs {used / _GIB:.2f}{at_most} of {result.gpu.total_bytes / _GIB:.2f} GiB"
+    at_most = "" if high is None else f" (at most {high / GIB:.2f})"
+    return f"it needs {used / GIB:.2f}{at_most} of {gib(result.gpu.total_bytes)}"
 
 
 def _speed(result: AnalysisResult, share: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..choices import Goal
 from ..request import AnalysisRequest
 from ..result import GpuFacts, Trial
+from ..sizes import gib_of
 from ..texts import GenerationAnswer, LongestThatFits, TextResult
 from .ladder import listed
 
@@ -20,10 +21,10 @@ def conclude_generation(
     """The answer about generating texts.
 
     Args:
-        request: What was asked.
-        found: What fits.
-        read: What is read for each text, in words.
-        caveats: What to know about it.
+        request: The request.
+        found: The batches that fit.
+        read: Tokens read for each text, as text.
+        caveats: Limits of the answer.
     """
     texts, trial, most = request.texts, found.trial, found.largest_batch_size
     lengths = f"{read} and {texts.new_tokens:,} new ones each"
@@ -74,12 +75,12 @@ def conclude_longest(
 
 
 def limited_by(trial: Trial, gpu: GpuFacts, when: str) -> str:
-    """What takes the memory of a trial, the most first.
+    """The largest uses of a trial's memory, the largest first.
 
     Args:
         trial: On one side of a limit.
-        gpu: Where.
-        when: The trial in words.
+        gpu: The GPU of the trial.
+        when: A description of the trial, such as a clause.
     """
     allocated = trial.peak_allocated_bytes or 0
     shares = sorted(trial.breakdown.items(), key=lambda one: -one[1])
@@ -88,9 +89,9 @@ def limited_by(trial: Trial, gpu: GpuFacts, when: str) -> str:
         for name, size in shares
         if allocated and size >= _WORTH_NAMING * allocated
     ]
-    used = (trial.device_used_bytes or 0) / 2**30
+    used = trial.device_used_bytes or 0
     how = "used" if trial.fits else "needed"
-    total = f"{when}, {used:,.2f} of {gpu.total_bytes / 2**30:,.2f} GiB are {how}"
+    total = f"{when}, {gib_of(used, gpu.total_bytes)} are {how}"
     return f"{total}; of what tensors hold, {listed(named)}." if named else f"{total}."
 
 

@@ -8,12 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..gpus import GIB, LOCAL, Gpu, Vendor, by_family
+from ..gpus import LOCAL, Gpu, Vendor, by_family
 from ..models.architectures import ARCHITECTURES, Architecture
 from ..models.coverage import Coverage, checked_with
 from ..models.model import Model
 from ..models.tasks import SizeLimits
 from ..parsing import shown
+from ..sizes import GIB
 from . import terminal
 from .render import NOT_KNOWN
 
@@ -44,7 +45,7 @@ def render_types_named(part: str) -> RenderableType:
 
 
 def render_architectures(architectures: Mapping[str, Architecture]) -> RenderableType:
-    """What a config's ``model_type`` can be trained for, and what for not, with the reason."""
+    """Tasks that each ``model_type`` can be trained for, and those refused, with the reason."""
     found = Coverage.of(architectures.values())
     note = (
         f"{found.predicted_types} of {found.types} model types and {found.predicted_pairs} of "

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..gpus import GIB
 from ..prediction.intervals import Counted
+from ..sizes import GIB, gib
 from ..workload import Workload
-from .render import describe, figures_table, gib
+from .render import describe, figures_table
 from .terminal import section, table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def render_backward(check: BackwardCheck, workload: Workload, where: str) -> Ren
 
     Args:
         check: The result.
-        workload: What was trained.
+        workload: The workload that was trained.
         where: The display name of the device.
     """
     figures = figures_table()
@@ -107,7 +107,7 @@ def _shown(figure: float | None, counted: Counted) -> str:
         return "\N{EN DASH}"
     if counted is Counted.STEP_SECONDS:
         return f"{1e3 * figure:,.1f} ms"
-    return f"{figure / GIB:,.3f} GiB"
+    return gib(figure, 3)
 
 
 def _fits(check: PredictionCheck) -> Table:

@@ -12,6 +12,7 @@ from ..goals import GENERATES, counts
 from ..gpus import HOW_TO_LIST, LOCAL
 from ..request import AnalysisRequest
 from ..result import Source
+from ..sizes import gib
 from ..texts import GenerationAnswer, LongestThatFits, TextResult, Texts
 from ..workload import Workload
 from .commands import FAILED, OK, Pushing, given_fields
@@ -42,7 +43,7 @@ LONGEST = (
 
 
 def generate(options: argparse.Namespace) -> int:
-    """Predict generating text. The status is 0 if so many texts fit."""
+    """Predict generating text. The status is 0 if the batch of texts fits."""
     return _answer(options, Goal.GENERATION)
 
 
@@ -70,7 +71,7 @@ def _answer(options: argparse.Namespace, goal: Goal) -> int:
 
 
 _ASSUMED = ("precision", "prompt_length", "new_tokens", "cache_format")
-"""What decides how many texts fit and is often left out, by the names of fields."""
+"""Fields that decide how many texts fit and are often left out, by name."""
 
 
 def _assumed(options: argparse.Namespace, request: AnalysisRequest) -> str:
@@ -85,9 +86,9 @@ def _rendered(result: TextResult, request: AnalysisRequest, assumed: str) -> Ren
     """The answer: what fits, what sets the limits, and what to know about it.
 
     Args:
-        result: What was found.
-        request: What was asked.
-        assumed: What was left out, in words.
+        result: The result of the analysis.
+        request: The request for it.
+        assumed: Description of what was left out.
     """
     from rich.console import Group
     from rich.text import Text
@@ -113,7 +114,7 @@ def _rendered(result: TextResult, request: AnalysisRequest, assumed: str) -> Ren
 def _generation(found: GenerationAnswer, request: AnalysisRequest) -> list[RenderableType]:
     from rich.text import Text
 
-    from .render import figures_table, gib, where_memory_goes
+    from .render import figures_table, where_memory_goes
     from .terminal import section
 
     trial, texts, workload = found.trial, request.texts, request.workload
@@ -163,7 +164,7 @@ def _speed(found: GenerationAnswer, texts: Texts) -> Table:
 def _longest(found: LongestThatFits, workload: Workload) -> list[RenderableType]:
     from rich.text import Text
 
-    from .render import describe, figures_table, gib
+    from .render import describe, figures_table
     from .terminal import section
 
     figures = figures_table()

@@ -5,13 +5,12 @@ field means.
 """
 
 from .catalogue import BUILT_IN, GPUS, added_gpus, by_family, read_catalogue, set_added, with_added
-from .gpu import GIB, Gpu, SelfChecked, Vendor
+from .gpu import Gpu, SelfChecked, Vendor
 from .names import ANY, HOW_TO_LIST, LOCAL, canonical_name, catalogue_name
 
 __all__ = [
     "ANY",
     "BUILT_IN",
-    "GIB",
     "GPUS",
     "HOW_TO_LIST",
     "LOCAL",

@@ -11,8 +11,9 @@ from ..border import settle
 from ..errors import InvalidInput
 from ..fields import Described, Group, Interval, described_fields
 from ..parsing import unknown_fields
+from ..sizes import GIB
 from .catalogue import BUILT_IN
-from .gpu import GIB, Gpu, Vendor
+from .gpu import Gpu, Vendor
 from .names import ANY, LOCAL, catalogue_name
 
 ADDED_FAMILY = "Added by your lab"
@@ -26,7 +27,7 @@ GPUs of the catalogue is 0.96 to 0.99, with ECC down to 0.92."""
 _MIN_REPORTED = 0.85
 
 AMD_CAPABILITY = 8.0
-"""What is taken for an AMD GPU; see :class:`Gpu`."""
+"""Compute capability that is assumed for an AMD GPU; see :class:`Gpu`."""
 
 CAPABILITIES = (6.0, 6.1, 7.0, 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 10.3, 12.0)
 
@@ -42,7 +43,7 @@ _HALF_PER_CYCLE = {6.0: 256, 6.1: 256, 7.0: 1024, 7.5: 1024, 8.0: 2048, 8.6: 102
 
 @dataclass(frozen=True)
 class DataSheet:
-    """What a data sheet says of a GPU, in its units.
+    """Values of a GPU from its data sheet, in its units.
 
     Raises:
         InvalidInput: On construction, with a message for each wrong field.
@@ -182,13 +183,13 @@ class DataSheet:
 
     @property
     def total_bytes(self) -> int:
-        """What the driver reports, or a share of what is advertised."""
+        """Memory that the driver reports, or a share of what is advertised."""
         if self.reported_mib is not None:
             return self.reported_mib * MIB
         return round(REPORTED_SHARE * self.memory_gb * GIB)
 
     def _contradictions(self) -> dict[str, str]:
-        """What cannot be true together, such as a rate in another unit."""
+        """Errors for values that cannot be true together, such as a rate in another unit."""
         wrong = {}
         if not re.fullmatch(r"[a-z0-9-]{2,60}", self.slug) or self.slug in (LOCAL, ANY):
             wrong["name"] = "enter the GPU's name with letters and digits, 60 at most"
@@ -217,7 +218,7 @@ class DataSheet:
         return wrong
 
     def _rates_beyond_the_chip(self) -> dict[str, str]:
-        """Rates that so many multiprocessors of this compute capability cannot reach."""
+        """Errors for rates that the multiprocessors of this compute capability cannot reach."""
         if self.compute_capability not in CAPABILITIES:
             known = ", ".join(map(str, CAPABILITIES))
             return {"compute_capability": f"choose one of {known}"}
@@ -250,9 +251,9 @@ def gpu_of(sheet: DataSheet, origin: str, name: str = "") -> Gpu:
     """The GPU of a data sheet; all its values are assumed.
 
     Args:
-        sheet: What was entered.
+        sheet: The data sheet that was entered.
         origin: Who entered it, and when.
-        name: Instead of the name that follows from what its vendor calls it.
+        name: Replaces the name that follows from what its vendor calls it.
     """
     context, context_source = _context(sheet)
     values: dict[str, Any] = {

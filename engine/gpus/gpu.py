@@ -1,4 +1,4 @@
-"""What is known of a kind of GPU: its memory as the driver reports it, rates, power and price."""
+"""Facts about a kind of GPU: its memory as the driver reports it, rates, power and price."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-GIB = 1024**3
-
 _DATE = re.compile(r"\b20\d\d-\d\d(?:-\d\d)?\b")
 
 
 class Vendor(StrEnum):
-    """Who made a GPU, and so which kernels and libraries run on it."""
+    """Maker of a GPU, which decides the kernels and libraries that run on it."""
 
     NVIDIA = "NVIDIA"
     AMD = "AMD"
@@ -20,12 +18,12 @@ class Vendor(StrEnum):
 
 @dataclass(frozen=True)
 class SelfChecked:
-    """What the self-check of a machine measured that the catalogue has no field for.
+    """Measurements of a machine's self-check that the catalogue has no field for.
 
     Attributes:
         where: The machine and the day, for people to read.
-        cudnn_bytes: Of cuDNN with its kernels, beside the context.
-        cublas_workspace_bytes: Of one thread's cuBLAS, within the caching allocator.
+        cudnn_bytes: Memory of cuDNN with its kernels, beside the context.
+        cublas_workspace_bytes: Workspace of one thread's cuBLAS, within the caching allocator.
     """
 
     where: str
@@ -40,17 +38,16 @@ class Gpu:
     Attributes:
         name: Short name used on the command line and in the API (``a10``).
         display_name: As the vendor writes it.
-        total_bytes: What ``torch.cuda.get_device_properties().total_memory`` reports on Linux: less
-            than the advertised size, since the driver and ECC use some.
+        total_bytes: Memory that ``torch.cuda.get_device_properties().total_memory`` reports on
+            Linux: less than the advertised size, since the driver and ECC use some.
         context_bytes: Used by a process besides PyTorch's own memory: CUDA context, kernels and
             libraries, with lazy loading (the default since CUDA 12.2).
-        compute_capability: Such as ``8.6``; decides kernels and workspaces. For an AMD GPU, the
-            one whose choice of attention kernels comes closest; ROCm has none.
+        compute_capability: Such as ``8.6``; decides kernels and workspaces. For an AMD GPU, the one
+            whose choice of attention kernels comes closest; ROCm has none.
         fp32_flops, tf32_flops, bf16_flops, fp16_flops: Dense peak rates in FLOP/s with fp32
-            accumulation; ``tf32_flops`` and ``bf16_flops`` are ``None`` without the
-            hardware.
+            accumulation; ``tf32_flops`` and ``bf16_flops`` are ``None`` without the hardware.
         memory_bytes_per_second: Peak memory bandwidth.
-        multiprocessors: How many compute at the same time.
+        multiprocessors: Number of those that compute at the same time.
         power_watts: The board's power limit, which some GPUs reach before their peak rates.
         price_per_hour_usd: An on-demand cloud price for one GPU, assumed unless the lab sets its
             own; ``None`` where no dated price was found.
@@ -59,12 +56,12 @@ class Gpu:
         sources: Source and date of each field, to check it; one that starts with ``assumed`` says
             what the value was derived from.
         family: The group that lists show it in, such as ``GeForce``.
-        vendor: Who made it.
-        driver_names: What a driver calls it, besides :attr:`display_name`. GPUs that differ in
-            memory alone may share one.
+        vendor: Its maker.
+        driver_names: Names that drivers have for it, besides :attr:`display_name`. GPUs that differ
+            in memory alone may share one.
         workspace_bytes: Workspace of one thread's matrix products, within the caching allocator,
             where it does not follow from the compute capability.
-        checked: What a self-check measured beside ``total_bytes`` and ``context_bytes``, which
+        checked: Measurements of a self-check beside ``total_bytes`` and ``context_bytes``, which
             then are measured too; ``None`` for catalogue values.
         launch_seconds: The launch time of the GPU's host, by a self-check or as given; ``None``
             where it is not known.
@@ -94,7 +91,7 @@ class Gpu:
 
     @property
     def usable_bytes(self) -> int:
-        """What is left for PyTorch's caching allocator."""
+        """Memory left for PyTorch's caching allocator."""
         return self.total_bytes - self.context_bytes
 
     @property
@@ -104,7 +101,7 @@ class Gpu:
 
     @property
     def price_date(self) -> str:
-        """When the on-demand price held: ``2026-05-07`` or ``2026-11``; empty if unknown."""
+        """Date of the on-demand price: ``2026-05-07`` or ``2026-11``; empty if unknown."""
         return self._date_of("price_per_hour_usd")
 
     @property

@@ -31,6 +31,7 @@ from ..prediction.tracer import TraceAt
 from ..prediction.traces import trace_request
 from ..request import AnalysisRequest, Request
 from ..result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Source, Trial
+from ..sizes import gib
 from ..step.building import cache_caveats
 from ..tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .device import device_for, in_the_catalogue, local_price_per_hour
@@ -58,7 +59,7 @@ def analyze_measured(
     """Find the batch sizes by trials on this machine's device.
 
     Args:
-        request: What to analyse; its GPU is ``local``.
+        request: The request to analyse; its GPU is ``local``.
         emit: Receives log lines and trials as they come.
         known: Measured trials of the same request, by batch size, which are not repeated.
 
@@ -69,7 +70,7 @@ def analyze_measured(
     """
     device = local_device()
     gpu = device_for(request, device, request.workload)
-    emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
+    emit(Log(f"Measuring on {gpu.name}: {gib(gpu.usable_bytes)} for tensors"))
     trace_at = _traces(request, device, emit)
     predict, unpredicted = _working(
         memory_predictor(request, device, gpu, trace_at), request.batch_multiple, emit
@@ -172,10 +173,10 @@ def findings(
     probe: Probe,
     emit: Emit,
 ) -> Findings:
-    """What follows a certified limit: interleaved speeds, and where memory goes.
+    """Findings that follow a certified limit: interleaved speeds, and where memory goes.
 
     Args:
-        request: What to analyse.
+        request: The request to analyse.
         outcome: The certified limit.
         chosen: The recommended batch.
         on: The device.
@@ -236,7 +237,7 @@ def _not_worth_it(current: Trial, other: Trial, gained: Speedup, *, in_turn: boo
 
 
 def _recorded(order: TrialOrder, device: DeviceFacts, emit: Emit) -> RecordedStep:
-    """Where memory goes over a step; empty where the device cannot tell.
+    """Memory over a step; empty where the device cannot report it.
 
     Metal keeps no history of its memory, and several GPUs create tensors that no recorder sees.
     """
@@ -279,7 +280,7 @@ def measure_batch(
     """Measure one batch size, the request's current one, on the local device.
 
     Args:
-        request: What to analyse; its GPU is ``local``.
+        request: The request to analyse; its GPU is ``local``.
         emit: Receives log lines.
 
     Returns:

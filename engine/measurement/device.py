@@ -9,6 +9,7 @@ from ..errors import InvalidInput
 from ..gpus import Gpu, catalogue_name
 from ..request import Request
 from ..result import GpuFacts
+from ..sizes import gib
 from ..workload import Workload
 from .protocol import DeviceFacts
 
@@ -18,8 +19,8 @@ def device_for(request: Request, device: DeviceFacts, workload: Workload | None)
 
     Args:
         request: Sets the memory limit and the options of the allocator.
-        device: This machine's.
-        workload: What is trained; ``None`` for a script, which trains on one GPU.
+        device: This machine's device.
+        workload: The workload to train; ``None`` for a script, which trains on one GPU.
 
     Raises:
         InvalidInput: If the request needs more than there is.
@@ -37,8 +38,8 @@ def device_for(request: Request, device: DeviceFacts, workload: Workload | None)
         raise InvalidInput(wrong | error.fields) from error
     if device.kind == "cpu" and together * gpu.total_bytes > device.total_bytes:
         wrong["memory_limit_bytes"] = (
-            f"{together:,} times {gpu.total_bytes / 2**30:.2f} GiB is more than the "
-            f"{device.total_bytes / 2**30:.2f} GiB of {device.name}; lower it"
+            f"{together:,} times {gib(gpu.total_bytes)} is more than the "
+            f"{gib(device.total_bytes)} of {device.name}; lower it"
         )
     if wrong:
         raise InvalidInput(wrong)
@@ -74,14 +75,14 @@ def limited_device(device: DeviceFacts, limit_bytes: int | None) -> GpuFacts:
     if limit_bytes is not None and limit_bytes > device.total_bytes:
         raise InvalidInput(
             {
-                "memory_limit_bytes": f"{device.name} has {device.total_bytes / 2**30:.2f} GiB; "
+                "memory_limit_bytes": f"{device.name} has {gib(device.total_bytes)}; "
                 "set no more than that"
             }
         )
     total = limit_bytes or device.total_bytes
     name = device.name
     if limit_bytes is not None:
-        name += f" limited to {limit_bytes / 2**30:.2f} GiB"
+        name += f" limited to {gib(limit_bytes)}"
     return GpuFacts(name, total, max(total - device.context_bytes, 0))
 
 

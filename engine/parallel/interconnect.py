@@ -1,9 +1,10 @@
-"""What predictions assume about several GPUs: NCCL's memory, their links, when they synchronise."""
+"""Assumptions about several GPUs: NCCL's memory, their links, when they synchronise."""
 
 from __future__ import annotations
 
 from ..choices import ZERO, Parallelism, Precision, ReduceDtype, Rotation
 from ..gpus import Gpu
+from ..sizes import gib
 from ..step.training import trainable_parameter_count
 from ..workload import Workload
 
@@ -52,13 +53,13 @@ def nccl_bytes(world_size: int) -> int:
 
 
 def link_bytes_per_second(gpu: Gpu, world_size: int) -> float:
-    """How fast each GPU is assumed to send to the next one in the ring."""
+    """Assumed rate at which each GPU sends to the next one in the ring."""
     peak = _NVLINK.get(gpu.name, _PCIE)
     return LINK_EFFICIENCY * (min(peak, _NETWORK) if world_size > GPUS_PER_NODE else peak)
 
 
 def caveats(workload: Workload, gpu: Gpu) -> list[str]:
-    """What predictions for several GPUs assume; empty for one GPU."""
+    """Assumptions of predictions for several GPUs; empty for one GPU."""
     if workload.world_size == 1:
         return []
     of = "per GPU" if workload.data_parallel == workload.world_size else "per group of GPUs"
@@ -76,7 +77,7 @@ def script_caveats(world_size: int, gpu: Gpu | None) -> list[str]:
     """The same of a script that shares its steps.
 
     Args:
-        world_size: Among so many GPUs.
+        world_size: Number of GPUs.
         gpu: Each of them; ``None`` where the answer is about several kinds.
     """
     if world_size == 1:
@@ -206,7 +207,7 @@ def _gradient_caveat(workload: Workload) -> str:
 
 
 def _first_fsdp_caveat(workload: Workload) -> str:
-    """What published runs of LoRA and QLoRA took beyond this; see docs/methods.md."""
+    """Memory that published runs of LoRA and QLoRA took beyond this; see docs/methods.md."""
     if workload.lora_rank is None:
         return ""
     return (
@@ -216,7 +217,7 @@ def _first_fsdp_caveat(workload: Workload) -> str:
 
 
 def accumulation_caveats(workload: Workload) -> list[str]:
-    """What several GPUs do with gradients between micro-batches; empty without accumulation.
+    """Caveat about gradients between micro-batches on several GPUs; empty without accumulation.
 
     The step here synchronises after each of them. Many loops do not: Hugging Face Accelerate, for
     one, skips it by default.
@@ -232,7 +233,7 @@ def accumulation_caveats(workload: Workload) -> list[str]:
             "same memory."
         ]
     more = unsynchronised_bytes(workload)
-    needs = f"up to {more / 2**30:,.2f} GiB more" if more > 0 else "no more memory in this case"
+    needs = f"up to {gib(more)} more" if more > 0 else "no more memory in this case"
     return [
         f"{synchronised} Loops that accumulate with no_sync() keep unsharded gradients on each "
         f"GPU, which takes {needs}."
@@ -240,7 +241,7 @@ def accumulation_caveats(workload: Workload) -> list[str]:
 
 
 def unsynchronised_bytes(workload: Workload) -> int:
-    """How much more FSDP needs at most if gradients are not synchronised between micro-batches.
+    """Most additional bytes for FSDP if gradients are not synchronised between micro-batches.
 
     Each GPU then keeps all gradients, in the number format that they are reduced in, in the place
     of its share of them, in the parameters' format.

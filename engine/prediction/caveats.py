@@ -1,14 +1,15 @@
-"""What to know about a prediction, in sentences."""
+"""Caveats of a prediction, in sentences."""
 
 from __future__ import annotations
 
 from ..answer.ladder import listed
 from ..answer.search import SearchOutcome
 from ..choices import Quantization
-from ..gpus import GIB, Gpu, Vendor
+from ..gpus import Gpu, Vendor
 from ..models.tasks import Task
 from ..request import MAX_BATCH_SIZE, Request
 from ..result import Source, Trial
+from ..sizes import gib
 from ..tracing.trace import Trace
 from ..workload import Workload
 from .host import offload_caveats
@@ -35,12 +36,12 @@ _EXPERTS = (
 
 
 def gpu_caveats(gpu: Gpu) -> list[str]:
-    """What to know about the predictions for a kind of GPU; empty for most."""
+    """Caveats of predictions for a kind of GPU; empty for most."""
     return [*_rocm_caveats(gpu), *checked_caveats(gpu)]
 
 
 def _rocm_caveats(gpu: Gpu) -> list[str]:
-    """What is known of AMD GPUs, and what is not."""
+    """Caveats of predictions for AMD GPUs; empty for others."""
     if gpu.vendor is not Vendor.AMD:
         return []
     return [
@@ -55,10 +56,10 @@ def _rocm_caveats(gpu: Gpu) -> list[str]:
 
 
 def checked_caveats(gpu: Gpu) -> list[str]:
-    """What of a GPU was measured and not taken from the catalogue; empty without a self-check."""
+    """Caveat on values of a GPU that a self-check measured; empty without one."""
     if gpu.checked is None:
         return []
-    measured = [f"GPU memory ({gpu.total_bytes / GIB:.2f} GiB)"]
+    measured = [f"GPU memory ({gib(gpu.total_bytes)})"]
     if gpu.sources["context_bytes"] == gpu.checked.where:
         measured.append(f"the CUDA context ({gpu.context_bytes / 2**20:,.1f} MiB)")
     if (launching := gpu.launch_seconds) is not None:
@@ -67,11 +68,11 @@ def checked_caveats(gpu: Gpu) -> list[str]:
 
 
 def host_caveats(batch_size: int, step: StepTime) -> list[str]:
-    """That the speed of a batch depends on the machine's CPU, where nothing is known of that.
+    """Caveat that the speed of a batch depends on the machine's CPU, where that is unknown.
 
     Args:
-        batch_size: The current one, or the recommended one without a current one.
-        step: Of that batch.
+        batch_size: The current batch, or the recommended one without a current one.
+        step: Step time of that batch.
     """
     if not host_decides(step):
         return []
@@ -87,12 +88,12 @@ def host_caveats(batch_size: int, step: StepTime) -> list[str]:
 def caveats_of(
     step: Trace, recommended: Trial, outcome: SearchOutcome, safe: int, waits: int | None
 ) -> list[str]:
-    """What to know about a prediction.
+    """Caveats of a prediction.
 
     Args:
-        step: That of the recommended batch.
+        step: The trace of the recommended batch.
         recommended: Its trial.
-        outcome: Of the search.
+        outcome: Outcome of the search.
         safe: The largest batch that surely fits.
         waits: The current batch, if its step is limited by kernel launches.
     """
@@ -122,7 +123,7 @@ def caveats_of(
 
 
 def whole_experts(workload: Workload, step: Trace) -> list[str]:
-    """That quantization leaves the experts of a mixture alone, if it has any."""
+    """Caveat that quantization leaves the experts of a mixture alone, if it has any."""
     names = {operation.name for operation in step.operations}
     if workload.quantization is Quantization.NONE or _GROUPED_PRODUCT not in names:
         return []
@@ -137,7 +138,7 @@ COMPARED = (Task.SENTENCE_EMBEDDING, Task.CONTRASTIVE)
 
 
 def negatives_caveats(workload: Workload) -> list[str]:
-    """That the batch is part of what is learned, where samples are compared with each other."""
+    """Caveat that the batch affects learning, where samples are compared with each other."""
     if workload.task not in COMPARED:
         return []
     return [
@@ -150,7 +151,7 @@ def negatives_caveats(workload: Workload) -> list[str]:
 
 
 def _memory_range(trial: Trial) -> RelativeRange:
-    """How far off memory may be; of what is computed, the trial itself says it."""
+    """Relative range of memory; for computed memory, the trial's own interval."""
     used, low, high = (
         trial.device_used_bytes,
         trial.device_used_low_bytes,
@@ -169,7 +170,7 @@ def _time_range(trial: Trial) -> RelativeRange | None:
 
 
 def smaller_multiple_caveat(request: Request, batch_multiple: int) -> list[str]:
-    """That the batch multiple was given up, if it was."""
+    """Caveat that the batch multiple was given up, if it was."""
     if batch_multiple == request.batch_multiple:
         return []
     counts = (

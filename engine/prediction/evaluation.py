@@ -1,4 +1,4 @@
-"""What an evaluation between training steps needs, and the largest batch that it can have."""
+"""Memory of an evaluation between training steps, and the largest batch that it can have."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..answer.search import find_largest
 from ..gpus import Gpu
 from ..request import MAX_BATCH_SIZE, AnalysisRequest
 from ..result import Trial
+from ..sizes import gib, gib_of
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import AffineTrace, NotAffine, Trace, is_generating
 from ..workload import Workload
@@ -36,11 +37,11 @@ def _peaks(trace: Trace) -> tuple[int, int]:
 
 
 def evaluation_caveats(request: AnalysisRequest, gpu: Gpu, step: Trace) -> list[str]:
-    """Which of training and evaluation needs more, and the largest evaluation batch.
+    """Caveat on which of training and evaluation needs more, and the largest evaluation batch.
 
     Args:
         request: Its workload may have an evaluation.
-        gpu: Where.
+        gpu: The GPU.
         step: The trace of a batch that fits.
     """
     if request.workload.eval_batch_size is None:
@@ -52,11 +53,11 @@ def evaluation_caveats(request: AnalysisRequest, gpu: Gpu, step: Trace) -> list[
     if tokens := request.workload.eval_new_tokens:
         peaks = step.peak_by_phase()
         most = max((peak for name, peak in peaks.items() if is_generating(name)), default=0)
-        generates = f" (generating {tokens:,} tokens at {_gib(most)})"
+        generates = f" (generating {tokens:,} tokens at {gib(most)})"
     return [
         f"{more} needs more memory: evaluation at batch {request.workload.eval_batch_size:,} peaks "
-        f"at {_gib(evaluating)}{generates}, training at batch "
-        f"{step.batch_size:,} at {_gib(training)}. Evaluation batches up to {largest:,} fit."
+        f"at {gib(evaluating)}{generates}, training at batch "
+        f"{step.batch_size:,} at {gib(training)}. Evaluation batches up to {largest:,} fit."
     ]
 
 
@@ -65,19 +66,19 @@ def why_evaluation_fails(request: AnalysisRequest, gpu: Gpu, smallest: Trial) ->
 
     Args:
         request: Its workload has an evaluation.
-        gpu: Where.
+        gpu: The GPU.
         smallest: The trial of the smallest batch.
     """
     workload = request.workload
-    needed = (smallest.device_used_bytes or 0) / 2**30
+    needed = smallest.device_used_bytes or 0
     kept = smallest.breakdown.get("outputs", 0)
     said = (
         f"Evaluation does not fit on {gpu.display_name}: at batch {workload.eval_batch_size:,} it "
-        f"needs {needed:,.2f} of {_gib(gpu.total_bytes)}"
+        f"needs {gib_of(needed, gpu.total_bytes)}"
     )
     if kept:
         said += (
-            f", {_gib(kept)} of them for logits: the Trainer keeps those of all "
+            f", {gib(kept)} of them for logits: the Trainer keeps those of all "
             f"{workload.eval_samples:,} samples on the GPU, and copies them with each batch"
         )
     if workload.eval_samples is None:
@@ -129,7 +130,3 @@ def _at_every_batch(workload: Workload, behaviour: CudaBehaviour) -> TraceAt:
 def _at_one_batch(workload: Workload, behaviour: CudaBehaviour, batch_size: int) -> Trace:
     evaluated = replace(workload, eval_batch_size=batch_size)
     return replace(Depths(evaluated, behaviour)(LOW), batch_size=batch_size)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.2f} GiB"

@@ -9,8 +9,9 @@ from ..answer.economics import usd_per_million_samples
 from ..checked import known_gpus
 from ..errors import DoesNotFit, InvalidInput
 from ..events import Event, Log, Stage
-from ..gpus import GIB, Gpu
+from ..gpus import Gpu
 from ..request import AnalysisRequest
+from ..sizes import GIB
 from ..tracing.lowering import behaviour_of
 from .analysis import Prediction, price_per_hour
 from .correction import Experience
@@ -27,9 +28,9 @@ class Offer:
 
     Attributes:
         is_sure: Whether it fits even at the high end of its prediction.
-        usd_per_hour: Of all GPUs that share the work.
-        hours_per_million: For a million samples.
-        usd_per_million: For a million samples.
+        usd_per_hour: Price of all GPUs that share the work.
+        hours_per_million: Time for a million samples.
+        usd_per_million: Cost of a million samples.
     """
 
     gpu: Gpu
@@ -63,7 +64,7 @@ def choose_gpu(
     """Choose the GPU that surely fits a workload at the lowest cost, within the request's limit.
 
     Args:
-        request: Of ``any`` GPU.
+        request: A request for ``any`` GPU.
         emit: Receives a log line for each GPU.
         traced: Traces the workload.
         experience: The steps that were measured before.
@@ -98,7 +99,7 @@ def choose_gpu(
 
 
 def _comparable(request: AnalysisRequest, prices: Mapping[str, float]) -> tuple[list[Gpu], str]:
-    """The GPUs whose cost can be told, and a sentence about the others."""
+    """The GPUs whose cost is known, and a sentence about the others."""
     every = known_gpus(request.launch_microseconds).values()
     compared = [
         gpu
@@ -194,7 +195,7 @@ def _is_within(request: AnalysisRequest, offer: Offer) -> bool:
 
 
 def _beyond_limit(request: AnalysisRequest, offers: Sequence[Offer]) -> dict[str, str]:
-    """What the limit would have to be."""
+    """Errors that say what the limit would have to be, by field."""
     wrong = {}
     cheapest = min(offers, key=lambda offer: offer.usd_per_hour)
     fastest = min(offers, key=lambda offer: offer.hours_per_million)

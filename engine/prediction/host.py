@@ -1,9 +1,10 @@
-"""What the host holds and does where a step offloads to it, and how fast it is assumed to be."""
+"""Memory and work of the host where a step offloads to it, and its assumed speed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..sizes import gib
 from ..tracing.trace import COPY, ON_HOST, TOKEN, WAITING_COPY, Operation, Trace
 
 LINK_BYTES_PER_SECOND = 0.75 * 31.5e9
@@ -14,7 +15,7 @@ MEMORY_BYTES_PER_SECOND = 20e9
 
 
 def offload_caveats(step: Trace) -> list[str]:
-    """What the host has to hold and do, where a step offloads to it."""
+    """Caveats on the memory and work of the host, where a step offloads to it."""
     if not step.host_bytes:
         return []
     copied = dict.fromkeys((COPY, WAITING_COPY), 0)
@@ -25,15 +26,15 @@ def offload_caveats(step: Trace) -> list[str]:
         computes = computes or operation.name.startswith(ON_HOST)
     rate = f"at an assumed {LINK_BYTES_PER_SECOND / 1e9:,.0f} GB/s (PCIe 4.0)"
     found = [
-        f"The host holds {_gib(step.host_bytes)} for each GPU (predicted), and more where pinned "
+        f"The host holds {gib(step.host_bytes)} for each GPU (predicted), and more where pinned "
         "memory is rounded up."
     ]
     if copied[COPY]:
-        found.append(f"A step copies {_gib(copied[COPY])} {rate}, hidden behind computation.")
+        found.append(f"A step copies {gib(copied[COPY])} {rate}, hidden behind computation.")
     if copied[WAITING_COPY]:
         seconds = copied[WAITING_COPY] / LINK_BYTES_PER_SECOND
         found.append(
-            f"A step copies {_gib(copied[WAITING_COPY])} {rate}, and the GPU waits for it: "
+            f"A step copies {gib(copied[WAITING_COPY])} {rate}, and the GPU waits for it: "
             f"{seconds:,.3g} s."
         )
     if computes:
@@ -43,7 +44,7 @@ def offload_caveats(step: Trace) -> list[str]:
 
 
 def copied_bytes(operations: Iterable[Operation]) -> int:
-    """What the last token that is read copies to the host, where its cache is offloaded."""
+    """Bytes that the last token read copies to the host, where its cache is offloaded."""
     tokens = [one for one in operations if one.phase.startswith(TOKEN)]
     return sum(
         one.bytes_moved
@@ -53,19 +54,15 @@ def copied_bytes(operations: Iterable[Operation]) -> int:
 
 
 def offloaded_cache_caveat(held: int, copied: int) -> str:
-    """What the host holds and the link carries for an offloaded cache.
+    """Caveat on host memory and link traffic of an offloaded cache.
 
     Args:
         held: Bytes on the host.
         copied: Bytes to the host for the last token.
     """
     return (
-        f"The host holds {_gib(held)} of keys and values (predicted), and more where pinned memory "
-        f"is rounded up. The last token copies {_gib(copied)} to it between the kernels, and as "
+        f"The host holds {gib(held)} of keys and values (predicted), and more where pinned memory "
+        f"is rounded up. The last token copies {gib(copied)} to it between the kernels, and as "
         f"much back beside them: {copied / LINK_BYTES_PER_SECOND * 1000:,.3g} ms each way at an "
         f"assumed {LINK_BYTES_PER_SECOND / 1e9:,.0f} GB/s (PCIe 4.0). Machines differ much."
     )
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:,.2f} GiB"

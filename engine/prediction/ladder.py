@@ -27,9 +27,10 @@ from ..answer.worth import is_worth_it
 from ..choices import ZERO, Mode, Precision
 from ..errors import DoesNotFit, EngineError, InvalidInput
 from ..events import Event
-from ..gpus import GIB, Gpu
+from ..gpus import Gpu
 from ..request import AnalysisRequest, Request
 from ..result import Source, Trial
+from ..sizes import gib_of
 from ..step.building import blaming_the_config
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Category
@@ -46,7 +47,7 @@ _NOT_PREDICTED = "such a step depends on the values of tensors, which a predicti
 
 
 def _quiet(_event: Event) -> None:
-    """What is tried on the way is not shown."""
+    """Drop an event: attempts on the way are not shown."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class Climb:
             place.
         gpu: Its GPU, with less memory if there is a limit.
         traced: Traces a workload.
-        correction: Of the unchanged workload's step times. It applies to every rung, or what was
-            measured of the workload alone would look like a gain.
+        correction: Correction of the unchanged workload's step times. It applies to every rung, or
+            what was measured of the workload alone would look like a gain.
         software: The versions that are traced with.
         starts: Whether there is no current batch yet.
     """
@@ -83,7 +84,7 @@ class Climb:
 
     @cached_property
     def parameters(self) -> float:
-        """How many numbers the unchanged model has."""
+        """Number of parameters of the unchanged model."""
         trace = self._unchanged.trace_at(2)
         before = trace.events[: trace.phases[1][0]]  # later ones are gathered, and freed
         held = sum(
@@ -183,8 +184,7 @@ class Climb:
     def _refusal(self, smallest: Trial) -> DoesNotFit:
         needed, available = smallest.device_used_bytes or 0, self.gpu.total_bytes
         return DoesNotFit(
-            f"even batch {smallest.batch_size:,} needs {needed / GIB:,.1f} of "
-            f"{available / GIB:,.1f} GiB"
+            f"even batch {smallest.batch_size:,} needs {gib_of(needed, available, 1)}"
         )
 
     def _at_its_batch(
@@ -243,14 +243,14 @@ _OF_REQUEST = frozenset({field.name for field in fields(Request)})
 def _named(
     moves: Combination, before: AnalysisRequest, after: AnalysisRequest, batch_size: int
 ) -> list[Move]:
-    """The moves, with what the batch tells of their names."""
+    """The moves, with names that depend on the batch filled in."""
     times = before.gradient_accumulation / after.accumulation_at(batch_size)
     less = f"{times:.3g}\N{MULTIPLICATION SIGN} {LESS_ACCUMULATION}"
     return [replace(m, name=less) if m.name == LESS_ACCUMULATION else m for m in moves]
 
 
 def _couples(prediction: Prediction, batch_size: int) -> Learning:
-    """What another micro-batch changes although an optimizer step sees as many samples."""
+    """Effect of another micro-batch on learning although an optimizer step sees as many samples."""
     workload = prediction.request.workload
     if workload.task in COMPARED:
         return Learning.GLOBAL_BATCH
@@ -270,9 +270,9 @@ def _batch_move(
 
     Args:
         before: The unchanged workload.
-        after: The one with the other moves.
-        batch_size: Recommended with them.
-        couples: What the batch changes about learning even if it keeps the global batch.
+        after: The workload with the other moves.
+        batch_size: The batch recommended with them.
+        couples: Effect of the batch on learning even if it keeps the global batch.
     """
     if batch_size == before.current_batch_size:
         return []
@@ -361,7 +361,7 @@ def _is_worth_it(gained: Speedup) -> bool:
 
 
 def _is_cheaper(usd_today: float | None, usd_per_run: float | None) -> bool:
-    """Whether a run costs so much less that it is worth a change; prices are taken as they are."""
+    """Whether a run costs enough less to be worth a change; prices are taken as they are."""
     if not (usd_today and usd_per_run):
         return False
     return _is_worth_it(speedup(usd_per_run, usd_today, within(GPUS_NOISE)))

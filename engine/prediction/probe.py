@@ -12,6 +12,7 @@ from ..fixed_costs import CUDNN_BYTES, fixed_costs, uses_cudnn
 from ..gpus import Gpu, Vendor
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..result import GpuFacts, Source, Trial
+from ..sizes import gib
 from ..tracing.trace import Operation, Trace
 from ..tracing.unsure import peak_interval
 from ..workload import Workload
@@ -28,7 +29,7 @@ ROCM_RANGE = RelativeRange(0.85, 1.25)
 """Assumed of memory on AMD GPUs, whose libraries take workspaces that nobody here measured."""
 
 NEARBY = 3
-"""So many samples more and fewer tell whether the allocator packs alike."""
+"""Samples more and fewer at which to check whether the allocator packs alike."""
 
 
 def predict_trial(
@@ -43,13 +44,13 @@ def predict_trial(
     """Predict memory and time of one batch size on a catalogue GPU.
 
     Args:
-        workload: What is trained.
-        gpu: Where.
-        trace: Of that workload at that batch size, with that GPU's behaviour.
+        workload: The workload.
+        gpu: The GPU.
+        trace: Trace of that workload at that batch size, with that GPU's behaviour.
         allocator: The options of the caching allocator.
         careful: Whether its interval is widened where the allocator packs other batches nearby
             otherwise, which takes three times as long.
-        correction: What measured steps say of its step times.
+        correction: Correction of its step times by measured steps.
     """
     trial = predict_fit(workload, gpu, trace, allocator, careful=careful)
     if not trial.fits:  # a step that cannot run takes no time
@@ -90,7 +91,7 @@ def predict_fit(
 
 
 def usable_bytes(workload: Workload, gpu: Gpu) -> int:
-    """What the caching allocator can have: NCCL, and vLLM beside it, take theirs."""
+    """Bytes that the caching allocator can have, less those of NCCL and of vLLM beside it."""
     others = nccl_bytes(workload.world_size) + vllm_bytes_in_update(workload, gpu.total_bytes)
     return max(0, gpu.usable_bytes - others)
 
@@ -117,7 +118,7 @@ def widened(trial: Trial, span: RelativeRange) -> Trial:
 
 
 def with_peak_interval(trial: Trial, lower: int, higher: int) -> Trial:
-    """A trial whose peak may be so many bytes lower or higher than traced: it is computed."""
+    """The trial as computed: its peak may be these bytes lower or higher than traced."""
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
     if not (lower or higher) or low is None or high is None:
         return trial
@@ -144,11 +145,11 @@ def samples_of_step(workload: Workload, trace: Trace) -> float:
 
 
 def operations_seconds(workload: Workload, gpu: Gpu, trace: Trace) -> float | None:
-    """What the operations of a step are predicted to take on a GPU, to learn from measured steps.
+    """Predicted time of a step's operations on a GPU, to learn from measured steps.
 
     Returns:
-        ``None`` where the step depends on a host of which nothing is known: what it takes says
-        nothing of the GPU.
+        ``None`` where the step depends on a host of which nothing is known: its time says nothing
+        of the GPU.
     """
     return comparable_seconds(predict_step(workload, gpu, trace))
 
@@ -159,7 +160,7 @@ def comparable_seconds(step: StepTime) -> float | None:
 
 
 def predict_step(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
-    """What a step is predicted to take, over its micro-batches, in its parts."""
+    """Predicted time of a step, over its micro-batches, in its parts."""
     if workload.pipeline_parallel > 1:
         return _predict_stage(workload, gpu, trace)
     return work_of_step(workload, gpu, trace).timed()
@@ -227,11 +228,11 @@ def timed(
     """The trial with the predicted time of its step.
 
     Args:
-        trial: One that fits.
-        step: By its operations.
-        samples: Of one step, over its micro-batches and GPUs.
-        span: Of the predicted time.
-        correction: What measured steps say of it.
+        trial: A trial that fits.
+        step: Step time by its operations.
+        samples: Samples of one step, over its micro-batches and GPUs.
+        span: Range of the predicted time.
+        correction: Correction of it by measured steps.
     """
     seconds = step.seconds * correction.factor(trial.batch_size)
     span = correction.narrowed(span)
@@ -262,11 +263,11 @@ def predict_memory(
 
     Args:
         gpu: Its usable bytes are what the CUDA context leaves, with cuBLAS.
-        trace: Of the step.
+        trace: Trace of the step.
         allocator: The options of the caching allocator.
         careful: Whether to look at batches nearby.
-        cudnn_bytes: What cuDNN takes beside them, where the step uses it.
-        unsure_bytes: How many bytes fewer and more the context may take.
+        cudnn_bytes: Memory of cuDNN beside them, where the step uses it.
+        unsure_bytes: Bytes fewer and more that the context may take.
     """
     if uses_cudnn(operation.name for operation in trace.operations):
         gpu = replace(gpu, usable_bytes=max(0, gpu.usable_bytes - cudnn_bytes))
@@ -311,7 +312,7 @@ def convolves(operations: Iterable[Operation]) -> bool:
 
 
 def _packing_jumps(trace: Trace, need: ReplayResult, allocator: AllocatorOptions) -> list[int]:
-    """What the allocator holds unused at batches nearby, less what it does at this one."""
+    """Bytes that the allocator holds unused at batches nearby, less those at this one."""
     nearby = (trace.nearby(more) for more in (-NEARBY, NEARBY))
     replays = [other.replay(None, allocator) for other in nearby if other is not None]
     return [_unused_bytes(replay) - _unused_bytes(need) for replay in replays]
@@ -337,6 +338,6 @@ def predict_live_memory(limit_bytes: int, trace: Trace) -> Trial:
 
 def _failure(needed_bytes: int, gpu: GpuFacts) -> str:
     return (
-        f"out of memory: the caching allocator would reserve {needed_bytes / 2**30:.2f} GiB, and "
-        f"{gpu.name} has {gpu.usable_bytes / 2**30:.2f} GiB for it"
+        f"out of memory: the caching allocator would reserve {gib(needed_bytes)}, and "
+        f"{gpu.name} has {gib(gpu.usable_bytes)} for it"
     )

@@ -7,10 +7,10 @@ from typing import Any
 
 from ..choices import Parallelism, Quantization, Rollout
 from ..errors import DoesNotFit
-from ..gpus import GIB
 from ..optimizers import Optimizer
 from ..request import AnalysisRequest
 from ..result import GpuFacts, Trial
+from ..sizes import gib_of
 from ..workload import Workload
 from .moves import combines
 
@@ -23,13 +23,13 @@ def does_not_fit(
     Args:
         request: The workload.
         smallest: Its trial.
-        gpu: Where.
-        caveats: What else to know about it.
+        gpu: The GPU.
+        caveats: Further caveats.
     """
     needed = smallest.device_used_bytes or smallest.peak_allocated_bytes
     needs = "is too large"
     if needed is not None:
-        needs = f"needs {needed / GIB:,.2f} of {gpu.total_bytes / GIB:,.2f} GiB"
+        needs = f"needs {gib_of(needed, gpu.total_bytes)}"
     name = request.workload.preset.display_name
     hints = ", ".join(_hints(request, smallest))
     told = f"{name} does not fit on {gpu.name}: even batch {smallest.batch_size:,} {needs}."
@@ -40,7 +40,7 @@ _OF_THE_MODEL = ("parameters", "gradients", "optimizer_state", "casts")
 
 
 def _hints(request: AnalysisRequest, smallest: Trial) -> list[str]:
-    """What may make a workload fit, the cheapest first."""
+    """Changes that may make a workload fit, the cheapest first."""
     workload = request.workload
     hints = []
     if not workload.gradient_checkpointing:
@@ -64,7 +64,7 @@ def _hints(request: AnalysisRequest, smallest: Trial) -> list[str]:
 
 
 def _smaller_models(workload: Workload) -> list[str]:
-    """What makes weights and what belongs to them smaller, where a workload can have it."""
+    """Changes that shrink weights and their state, where they combine with the workload."""
     trains_all = workload.lora_rank is None and not workload.frozen_backbone
     ways: list[tuple[str, dict[str, Any]]] = []
     if trains_all and workload.optimizer is not Optimizer.NONE:

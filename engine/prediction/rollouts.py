@@ -1,7 +1,8 @@
-"""What generating and scoring completions needs beside the update, and which of them decides."""
+"""Memory of generating and scoring completions beside the update, and which of them decides."""
 
 from __future__ import annotations
 
+from ..sizes import gib
 from ..step.rollouts import METRICS, SCORING
 from ..tracing.trace import Trace, is_generating
 from ..workload import Workload
@@ -24,10 +25,10 @@ def rollout_caveats(workload: Workload, step: Trace) -> list[str]:
     phases = {"generation": generating, "scoring": scoring, "the update": updating}
     needed = {name: peak for name, peak in phases.items() if peak}
     among = "Of generation, scoring and update" if scoring else "Of generation and update"
-    scored = f" scoring them at {scoring / 2**30:,.2f} GiB," if scoring else ""
+    scored = f" scoring them at {gib(scoring)}," if scoring else ""
     return [
         f"{among}, {max(needed, key=lambda name: needed[name])} needs more memory: generating "
-        f"{count:,} completions peaks at {generating / 2**30:,.2f} GiB,{scored} the update of "
-        f"{step.batch_size:,} at {updating / 2**30:,.2f} GiB. Step times are those of the update "
+        f"{count:,} completions peaks at {gib(generating)},{scored} the update of "
+        f"{step.batch_size:,} at {gib(updating)}. Step times are those of the update "
         "alone."
     ]

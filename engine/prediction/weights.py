@@ -1,4 +1,4 @@
-"""What a model's weights take, before a step of it is traced, and what would hold them."""
+"""Memory of a model's weights, before a step of it is traced, and GPUs that would hold them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 from ..choices import Precision, Quantization
 from ..errors import DoesNotFit, InvalidInput
-from ..gpus import GIB, GPUS, Gpu
+from ..gpus import GPUS, Gpu
+from ..sizes import gib
 from ..workload import Workload
 from .tracer import meta_model
 
 
 def weight_bytes(workload: Workload) -> int:
-    """What the weights of a model take on a GPU, with adapters and quantization.
+    """Bytes of a model's weights on a GPU, with adapters and quantization.
 
     It is built, on the meta device, and not run, so that the largest take two seconds.
     """
@@ -29,8 +30,8 @@ def check_weights(workload: Workload, gpu: Gpu) -> None:
     """Refuse a model whose weights alone do not fit, which spares tracing it.
 
     Args:
-        workload: What generates: its weights are all on this GPU.
-        gpu: Where.
+        workload: A workload that generates: its weights are all on this GPU.
+        gpu: The GPU.
 
     Raises:
         DoesNotFit: With what takes less, and the GPUs that hold it.
@@ -39,14 +40,14 @@ def check_weights(workload: Workload, gpu: Gpu) -> None:
     if whole <= gpu.usable_bytes:
         return
     smaller = {name: weight_bytes(one) for name, one in _smaller(workload, gpu)}
-    room = f"{gpu.display_name} has {_gib(gpu.usable_bytes)}"
-    told = [f"The weights alone take {_gib(whole)}, and {room}."]
+    room = f"{gpu.display_name} has {gib(gpu.usable_bytes)}"
+    told = [f"The weights alone take {gib(whole)}, and {room}."]
     if fitting := [name for name, size in smaller.items() if size <= gpu.usable_bytes]:
-        kept = ", ".join(f"{name} ({_gib(smaller[name])})" for name in fitting)
+        kept = ", ".join(f"{name} ({gib(smaller[name])})" for name in fitting)
         told.append(f"Here they fit with {kept}.")
     elif smaller:
         name, size = min(smaller.items(), key=lambda one: one[1])
-        told.append(f"With {name} they take {_gib(size)}: {_held_by(size)}.")
+        told.append(f"With {name} they take {gib(size)}: {_held_by(size)}.")
     told.append(f"As they are: {_held_by(whole)}.")
     raise DoesNotFit(" ".join(told))
 
@@ -68,13 +69,9 @@ def _smaller(workload: Workload, gpu: Gpu) -> Iterator[tuple[str, Workload]]:
 
 
 def _held_by(size: int) -> str:
-    """The smallest GPU that holds so many bytes, in words."""
+    """The smallest GPU that holds ``size`` bytes, as text."""
     holding = [one for one in GPUS.values() if one.usable_bytes >= size]
     if not holding:
         return "more than any catalogue GPU has"
     smallest = min(holding, key=lambda one: one.usable_bytes)
     return f"that needs {smallest.display_name} or more"
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:,.2f} GiB"

@@ -31,11 +31,11 @@ from transformers import (
 
 from ..choices import Attention, CrossEntropy, Method, Precision
 from ..errors import EngineError, InvalidInput
-from ..gpus import GIB
 from ..models.architectures import KNOWN
 from ..models.model import Model, missing_modules
 from ..models.tasks import Task
 from ..parsing import shown
+from ..sizes import gib
 from ..tracing.flex_attention import COMPUTED
 from ..workload import Workload
 from .flex_attention import NAME as FLEX
@@ -93,7 +93,7 @@ MAX_PARAMETER_COUNT = 10**12
 
 
 _ATTENTION = {Attention.EAGER: "eager", Attention.FLEX: FLEX}
-"""How transformers calls those that it does not choose by itself."""
+"""Names in transformers of the implementations that it does not choose by itself."""
 
 
 def new_model(workload: Workload) -> torch.nn.Module:
@@ -190,7 +190,7 @@ def caches_keys_and_values(workload: Workload) -> bool:
 
 
 def cache_caveats(workload: Workload) -> list[str]:
-    """What an answer assumes about keys and values, where its workload leaves that open."""
+    """Caveats about caching keys and values, such as where a workload leaves it open."""
     if workload.use_cache and workload.gradient_checkpointing:
         return ["Gradient checkpointing switches the key-value cache off."]
     learns_from_answers = workload.method is not Method.SFT
@@ -211,7 +211,7 @@ def cache_caveats(workload: Workload) -> list[str]:
 
 
 def kernel_caveats(workload: Workload) -> list[str]:
-    """That other kernels than those traced may run, or other releases of them."""
+    """Caveats about kernels: others than those traced may run, or other releases of them."""
     found = [COMPUTED] if workload.attention is Attention.FLEX else []
     if packages := KNOWN[workload.preset.config()["model_type"]].kernels:
         found.append(
@@ -221,7 +221,7 @@ def kernel_caveats(workload: Workload) -> list[str]:
     if more := _more_in_earlier_releases(workload):
         found.append(
             "The loss is that of Liger-Kernel 0.8.3 and later. Releases from 0.6.2 on need up to "
-            f"{more / GIB:,.2f} GiB more, for copies of the gradient of the head."
+            f"{gib(more)} more, for copies of the gradient of the head."
         )
     return found
 

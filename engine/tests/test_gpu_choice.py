@@ -12,7 +12,7 @@ from engine import analysis
 from engine.analysis import analyze
 from engine.errors import DoesNotFit, InvalidInput
 from engine.events import Event, Log
-from engine.gpus import ANY, GIB, GPUS, Gpu
+from engine.gpus import ANY, GPUS, Gpu
 from engine.prediction import gpu_choice
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.correction import NO_EXPERIENCE
@@ -23,6 +23,7 @@ from engine.prediction.probe import timed
 from engine.prediction.traces import trace_request
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
+from engine.sizes import GIB
 from engine.tests.conftest import step_of
 
 WIDE = RelativeRange(0.8, 1.25)

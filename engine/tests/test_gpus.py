@@ -8,7 +8,6 @@ import pytest
 from engine.errors import InvalidInput
 from engine.gpus import (
     BUILT_IN,
-    GIB,
     GPUS,
     Gpu,
     Vendor,
@@ -19,6 +18,7 @@ from engine.gpus import (
     with_added,
 )
 from engine.gpus.catalogue import AddedGpus
+from engine.sizes import GIB
 
 ADVERTISED_GIB = {
     "Data centre": {

@@ -17,7 +17,7 @@ from engine.answer.plan import Plan, Room
 from engine.cli.plan import render_plan
 from engine.errors import InvalidInput
 from engine.events import Event
-from engine.gpus import GIB, GPUS, Gpu, Vendor
+from engine.gpus import GPUS, Gpu, Vendor
 from engine.prediction import plan as plan_module
 from engine.prediction import traces
 from engine.prediction.every_batch_size import trace_every_batch_size
@@ -27,6 +27,7 @@ from engine.prediction.probe import timed
 from engine.prediction.tracer import TraceAt
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
+from engine.sizes import GIB
 from engine.tests.conftest import step_of
 
 

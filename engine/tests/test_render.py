@@ -14,9 +14,10 @@ from engine.cli.render import (
     where_memory_goes,
 )
 from engine.cli.render_catalogue import render_devices, render_models
-from engine.gpus import GIB, GPUS
+from engine.gpus import GPUS
 from engine.models.presets import PRESETS
 from engine.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Savings, Source, Trial
+from engine.sizes import GIB
 from engine.workload import Workload
 
 TOTAL = 22 * GIB

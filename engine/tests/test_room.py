@@ -9,11 +9,12 @@ import pytest
 
 from engine.answer.plan import GpuOption
 from engine.errors import InvalidInput
-from engine.gpus import GIB, GPUS
+from engine.gpus import GPUS
 from engine.models.presets import PRESETS
 from engine.prediction.room import largest_sibling, longest_sequence, room
 from engine.request import AnalysisRequest
 from engine.result import Source, Trial
+from engine.sizes import GIB
 
 
 class World:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from analyses.charts.layout import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.pages.compare.colours import colour, dash
 from analyses.pages.compare.columns import Column
-from engine.gpus import GIB
 from engine.result import AnalysisResult, Trial
+from engine.sizes import GIB
 
 MANY_TIMES = 6
 """From this ratio between its values on, an axis is logarithmic."""
 
 _UNNAMED: PlotlyDict = {"showlegend": False, "hoverinfo": "skip", "hovertemplate": None}
-"""A mark on a line, which the line's own tooltip tells of."""
+"""A mark on a line, which the line's own tooltip describes."""
 
 _SPIKE: PlotlyDict = {
     "spikecolor": "var(--muted)",

@@ -12,7 +12,7 @@ from analyses.pages.compare.charts import MANY_TIMES
 from analyses.pages.compare.colours import colour
 from analyses.pages.compare.columns import Column
 from analyses.pages.compare.figures import FIGURES, Cell, Figure
-from engine.gpus import GIB
+from engine.sizes import GIB
 
 _MIN_DOTS = 2
 _TITLE_LINE = 32
@@ -21,7 +21,7 @@ _TITLE_LINE = 32
 
 @dataclass(frozen=True)
 class _Scale:
-    """How an axis shows numbers of one unit: times ``factor``, in ``unit``, as d3 formats them."""
+    """The scale of an axis for one unit: times ``factor``, in ``unit``, as d3 formats them."""
 
     factor: float = 1
     unit: str = ""
