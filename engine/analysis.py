@@ -47,7 +47,7 @@ def analyze(
         MeasurementFailed: If a measured trial failed for a reason other than memory.
     """
     request = replace(request, workload=resolve(request.workload))
-    used = software.of_workload(request.workload)
+    used = request.workload.versions_here
     for caveat in software.caveat(request.workload.software, used):
         emit(Log(caveat, "warning"))
     with blaming_the_config(request.workload):

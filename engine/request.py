@@ -13,6 +13,7 @@ from .assumptions import Assumptions
 from .border import read, settle
 from .choices import Attention, Batching, Goal, Precision
 from .errors import InvalidInput
+from .features.training import MAX_ACCUMULATION
 from .fields import NONE, Described, Field, Group, Interval, described_fields
 from .gpus import ANY, GPUS, HOW_TO_LIST, LOCAL, Gpu, canonical_name
 from .models.presets import find_model
@@ -20,7 +21,7 @@ from .models.tasks import Kind
 from .optimizers import Optimizer
 from .parsing import bytes_of, collect, unknown_fields
 from .texts import Texts, refused
-from .workload import MAX_ACCUMULATION, Workload
+from .workload import Workload
 
 _ONLY_GENERATED = f"it is of generated texts, so set goal to {Goal.GENERATION}"
 
@@ -153,7 +154,7 @@ class Request(ABC):
 
     @property
     def data_parallel(self) -> int:
-        """How many GPUs, or groups of them, train on batches of their own."""
+        """Number of GPUs, or of groups of them, that train on batches of their own."""
         return self.world_size
 
     @property
@@ -170,7 +171,7 @@ class Request(ABC):
 
     @property
     def least_multiple(self) -> int:
-        """What the batch multiple falls back to where none of its multiples fits."""
+        """Batch multiple to fall back to where no multiple of the requested one fits."""
         return 1
 
     def accumulation_at(self, batch_size: int) -> int:
@@ -183,7 +184,7 @@ class Request(ABC):
         return -(-self.global_batch_size // (batch_size * self.data_parallel))
 
     def micro_batches_traced(self, batch_size: int) -> int:
-        """Of a step of that batch: 1, or 2 for any larger number, since the rest are alike."""
+        """Micro-batches traced of a step: 1, or 2 for any larger number, as the rest are alike."""
         return min(self.accumulation_at(batch_size), 2)
 
     def _check(self, wrong: dict[str, str]) -> None:
@@ -243,7 +244,7 @@ class AnalysisRequest(Request):
     """A request for a known model, from a form, the API or the command line.
 
     Attributes:
-        texts: What is generated, if that is the goal.
+        texts: Texts to generate, if that is the goal.
     """
 
     workload: Workload

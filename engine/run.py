@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
-from . import software
 from .border import read_json
 from .checked import SelfCheck, using
 from .choices import Goal
@@ -34,7 +33,7 @@ Emit = Callable[[Event], None]
 
 
 class Command(StrEnum):
-    """What to do with a request."""
+    """Kind of order."""
 
     ANALYZE = "analyze"
     PREDICT = "predict"
@@ -48,11 +47,11 @@ class Order:
 
     Attributes:
         request: The fields of an :class:`~engine.request.AnalysisRequest`; none for a self-check.
-        trials: Of an earlier attempt at the analysis.
+        trials: Trials of an earlier attempt at the analysis.
         measured: Steps that were measured elsewhere in the lab.
-        prices: Of the lab, in USD per GPU-hour by catalogue name.
+        prices: Prices of the lab, in USD per GPU-hour by catalogue name.
         checks: The self-checks of the lab's nodes.
-        gpus: What the lab has added to the catalogue.
+        gpus: GPUs that the lab has added to the catalogue.
     """
 
     request: dict[str, Any] = field(default_factory=dict)
@@ -155,7 +154,7 @@ def _predict(
     if request.gpu == LOCAL:
         raise InvalidInput({"gpu": f"{LOCAL} is measured, not predicted"})
     gpu, trial = predict_batch(request, emit, traced, Experience.here(order.measured))
-    return Answer(asdict(Predicted(gpu, trial, software.of_workload(request.workload))))
+    return Answer(asdict(Predicted(gpu, trial, request.workload.versions_here)))
 
 
 def _plan(order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None) -> Event:

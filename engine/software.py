@@ -8,24 +8,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .errors import InvalidInput
 from .parsing import shown
-
-if TYPE_CHECKING:
-    from .workload import Workload
 
 PACKAGES = (
     "transformers", "torch", "peft", "accelerate", "bitsandbytes", "lightning", "trl", "diffusers",
     "timm", "torchvision",
 )  # fmt: skip
-"""Those that decide what a training step keeps in memory, the most important first."""
+"""Packages that decide what a training step keeps in memory, the most important first."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ TESTED: Mapping[str, Range] = {
     "torch": Range((2, 6), (2, 15)),
     "transformers": Range((4, 44), (5, 23)),
 }
-"""What ``make compat`` runs; the lower ends are also those of the extra ``engine``."""
+"""Releases that ``make compat`` runs; the lower ends are also those of the extra ``engine``."""
 
 _PIN = re.compile(r"\s*([A-Za-z0-9_.-]+?)\s*={1,2}\s*([0-9][A-Za-z0-9.+!-]{0,40})\s*")
 
@@ -80,14 +76,13 @@ def parse(text: str) -> dict[str, str]:
     return {package: given[package] for package in PACKAGES if package in given}
 
 
-def of_workload(workload: Workload) -> dict[str, str]:
-    """The versions here that the memory of a workload depends on."""
-    used = {"transformers", "torch"} | ({"peft"} if workload.lora_rank is not None else set())
+def of_packages(used: Collection[str]) -> dict[str, str]:
+    """The versions here of some packages, as far as they are installed."""
     return {package: number for package, number in installed().items() if package in used}
 
 
 def loaded() -> dict[str, str]:
-    """The versions of what this process has loaded, which a script may have asked for."""
+    """The versions of packages that this process has loaded, which a script may have requested."""
     return {package: number for package, number in installed().items() if package in sys.modules}
 
 
@@ -95,8 +90,9 @@ def of_project(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """The versions in the environment of a project, where that is not the one running now.
 
     Args:
-        folder: The project's; its ``.venv`` or ``venv`` counts.
-        environ: Where an active environment has its name (``VIRTUAL_ENV``, ``CONDA_PREFIX``).
+        folder: The project's folder; its ``.venv`` or ``venv`` counts.
+        environ: Variables in which an active environment has its name (``VIRTUAL_ENV``,
+            ``CONDA_PREFIX``).
     """
     active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     for home in (*map(Path, active), folder / ".venv", folder / "venv"):
@@ -131,7 +127,7 @@ def minor(version: str) -> tuple[int, int]:
 
 
 def written(release: tuple[int, int]) -> str:
-    """Those two numbers as people write them."""
+    """A release's two numbers as people write them."""
     return ".".join(map(str, release))
 
 
@@ -145,7 +141,7 @@ def untested(here: Mapping[str, str]) -> list[str]:
 
 
 def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
-    """What to know where an answer is not for the versions wanted, or for ones nobody tested.
+    """Caveat where an answer is not for the versions wanted, or for ones nobody tested.
 
     The range is that of transformers 4.x against 5.x; see docs/methods.md.
 
@@ -183,7 +179,7 @@ def is_offered(wanted: Mapping[str, str], available: Mapping[str, str]) -> bool:
 
 
 def unlike(wanted: Mapping[str, str], traced: Mapping[str, str]) -> dict[str, str]:
-    """Those of the versions wanted that are not the ones traced with."""
+    """Versions wanted that are not the ones traced with."""
     return {
         package: number
         for package, number in wanted.items()

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 from .border import settle
-from .choices import CacheFormat, Goal
-from .contradictions.generated import GENERATED
+from .choices import OFFLOADED_CACHES, QUANTIZED_CACHES, CacheFormat, Goal
 from .errors import InvalidInput
+from .features.contradiction import Contradiction, one_of
 from .fields import Described, Group, Interval
 from .models.tasks import MAX_SEQUENCE_LENGTH, Task
 from .result import GpuFacts, Source, Trial
@@ -18,9 +18,32 @@ _READ_IMAGES_ALONE = ("pix2struct", "vision-encoder-decoder")
 """Types of models that read no text beside an image, such as TrOCR's and Donut's."""
 
 
+def _has_an_encoder(workload: Workload) -> bool:
+    """Whether the decoder looks at what an encoder read, and keeps keys and values of it."""
+    is_given = workload.preset.config().get("is_encoder_decoder", False)
+    return workload.task is Task.SEQUENCE_TO_SEQUENCE or bool(is_given)
+
+
+GENERATED = (
+    Contradiction(
+        {"cache_format": one_of(*OFFLOADED_CACHES)},
+        "transformers leaves the keys of what an encoder read on the host, where attention fails; "
+        "choose dynamic or static",
+        _has_an_encoder,
+    ),
+    Contradiction(
+        {"cache_format": one_of(*QUANTIZED_CACHES)},
+        "transformers quantizes no cache of a decoder that has an encoder; choose dynamic or "
+        "static",
+        _has_an_encoder,
+    ),
+)
+"""Settings that cannot be combined with caches of generated texts."""
+
+
 @dataclass(frozen=True)
 class Texts:
-    """How long generated texts are, in tokens.
+    """Lengths of generated texts, in tokens.
 
     Raises:
         InvalidInput: On construction, with a message for each wrong field.
@@ -94,7 +117,7 @@ def refused(workload: Workload, texts: Texts) -> dict[str, str]:
 
 
 def _too_long(workload: Workload, texts: Texts, task: Task) -> dict[str, str]:
-    """Which lengths a model does not take."""
+    """Errors for lengths that a model does not take."""
     model = workload.preset
     if (limits := model.limits("sequence_length", task)) is None:
         return {}
@@ -115,12 +138,12 @@ def _too_long(workload: Workload, texts: Texts, task: Task) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class LengthTrial:
-    """What a batch of texts of one length takes.
+    """Memory of a batch of texts of one length.
 
     Attributes:
-        length: In tokens; of generated texts, of prompt and answer together, where there is a
-            prompt.
-        trial: Of the batch.
+        length: Length in tokens; of generated texts, of prompt and answer together, where there is
+            a prompt.
+        trial: Trial of the batch.
     """
 
     length: int
@@ -132,13 +155,13 @@ class LongestThatFits:
     """The longest text of a batch that fits on a GPU, and the next longer one that was tried.
 
     Attributes:
-        gpu: Where.
+        gpu: The GPU.
         batch_size: Texts at once.
-        length: In tokens; 0 if not even the shortest fits.
+        length: Length in tokens; 0 if not even the shortest fits.
         next_length: The next one tried, which does not fit; ``None`` where the model takes none
             longer.
-        trial: That of the longest; ``None`` if none fits.
-        next_trial: That of the next one.
+        trial: Trial of the longest; ``None`` if none fits.
+        next_trial: Trial of the next one.
         lengths: Lengths up to a little beyond, growing, for a chart.
     """
 
@@ -156,25 +179,26 @@ class LongestThatFits:
 
 @dataclass(frozen=True)
 class GenerationAnswer:
-    """What generating texts takes on a GPU.
+    """Memory and time of generating texts on a GPU.
 
     Attributes:
-        gpu: Where.
-        trial: Of that many texts at once.
+        gpu: The GPU.
+        trial: Trial of the requested number of texts at once.
         largest_batch_size: Texts at once that fit; 0 if not even one does.
-        longest_length: Of prompt and answer together, at the batch of the trial; 0 if none fits.
+        longest_length: Length of prompt and answer together, at the batch of the trial; 0 if none
+            fits.
         longest_is_the_models: Whether only the model ends it.
         lengths: Lengths up to a little beyond the longest, growing, for a chart.
         batches: The powers of two that fit, the trial, the largest batch and the next, growing.
         prompt_seconds: Predicted time until the first token of each text; ``None`` where they do
             not fit.
-        token_seconds: For each further token of all texts, on average; 0 where there is none.
-        tokens_per_second: New ones of all texts, over the whole time.
+        token_seconds: Time for each further token of all texts, on average; 0 where there is none.
+        tokens_per_second: New tokens of all texts, over the whole time.
         tokens_per_second_low, tokens_per_second_high: Its interval.
         waits_for_host: Whether tokens take as long as the host takes to launch their operations.
         waits_for_link: Whether copies of an offloaded cache take longer than a token's kernels.
-        host_bytes: What the host holds of an offloaded cache; 0 of others.
-        copied_bytes: Copied to the host for the last token, and as much back.
+        host_bytes: Bytes of an offloaded cache on the host; 0 for others.
+        copied_bytes: Bytes copied to the host for the last token, and as much back.
     """
 
     gpu: GpuFacts
@@ -203,14 +227,14 @@ class TextResult:
     """The result of an analysis of generating texts, or of the longest that fit in training.
 
     Attributes:
-        goal: Which of the two.
+        goal: One of the two.
         model_name: The model's display name.
-        workload: What generates or is trained.
-        source: Of all numbers.
-        decision: What fits, in one sentence.
+        workload: The workload that generates or is trained.
+        source: Source of all numbers.
+        decision: The decision in one sentence: what fits.
         verdict: The decision, where the limits are, and what sets them.
-        limited_by: What sets the limits, in sentences.
-        caveats: What to know about these numbers.
+        limited_by: Sentences about what sets the limits.
+        caveats: Caveats about these numbers.
         software: The versions that memory depends on, by package.
         generation: The answer, if it is about generating.
         longest: The answer, if it is about training.

@@ -37,7 +37,7 @@ from engine.answer.energy import power_in
 from engine.answer.worth import is_worth_it
 from engine.assumptions import Assumptions
 from engine.choices import Goal
-from engine.gpus import GIB, GPUS
+from engine.gpus import GPUS
 from engine.optimizers import Optimizer
 from engine.recording import Loop, TrainingRecord
 from engine.request import AnalysisRequest
@@ -51,6 +51,7 @@ from engine.result import (
     Source,
     TimelinePoint,
 )
+from engine.sizes import GIB
 from engine.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
 from engine.workload import Workload
 from memorymark_site.accounts.models import Viewer

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.results.cells import Read, table
-from engine.contradictions import CONTRADICTIONS, Values
-from engine.contradictions.generated import GENERATED
+from engine.features import CONTRADICTIONS, Values
 from engine.fields import Field, Group, described_fields
-from engine.texts import Texts
+from engine.texts import GENERATED, Texts
 from engine.workload import Workload
 
 _FIELDS = described_fields(Workload)

@@ -1,13 +1,14 @@
-"""How to reproduce an answer: commands for both sides of the limit, and what it was measured on."""
+"""Facts to reproduce an answer: commands for both sides of the limit, and the device measured."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
 
+from ..features.training import MAX_ACCUMULATION
 from ..request import TRIAL_FIELDS, AnalysisRequest, Request, as_flags
 from ..result import MeasuredOn, Source
-from ..workload import MAX_ACCUMULATION, Workload
+from ..workload import Workload
 
 
 def model_commands(
@@ -35,7 +36,7 @@ def repeat_commands(
         changed: The request's fields that are not at their defaults; those without a flag are left
             out.
         source: ``measured`` gives commands that measure, anything else commands that predict.
-        batch_sizes: Those to repeat.
+        batch_sizes: The batch sizes to repeat.
     """
     measured = source is Source.MEASURED
     known = TRIAL_FIELDS if measured else ("gpu", *TRIAL_FIELDS)

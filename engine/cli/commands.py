@@ -82,7 +82,7 @@ def predict(options: argparse.Namespace) -> int:
         from ..prediction.correction import Experience
 
         gpu, trial = predict_batch(request, emit, experience=Experience.here())
-    used, workload = software.of_workload(request.workload), request.workload
+    used, workload = request.workload.versions_here, request.workload
     plain = asdict(trial) | _token_speed(workload, trial) | {"software": used}
     answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used))
     return OK

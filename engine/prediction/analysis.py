@@ -328,7 +328,7 @@ def predict_batch(
         InvalidInput: If the model's config is not available, or does not give a model.
     """
     request = replace(request, workload=resolve(request.workload))
-    used = software.of_workload(request.workload)
+    used = request.workload.versions_here
     for caveat in (
         *software.caveat(request.workload.software, used),
         *kernel_caveats(request.workload),

@@ -72,7 +72,7 @@ def _plan(
     request: AnalysisRequest, emit: Emit, experience: Experience, traced: TraceRequest
 ) -> Plan:
     here = gpu_today(request)
-    used = software.of_workload(request.workload)
+    used = request.workload.versions_here
     warned = software.caveat(request.workload.software, used)
     for caveat in warned:
         emit(Log(caveat, "warning"))

@@ -46,7 +46,7 @@ def analyze_texts(request: AnalysisRequest, emit: Emit) -> TextResult:
         DoesNotFit: If not even one text does, or not even the shortest.
     """
     request = replace(request, workload=resolve(request.workload))
-    used = software.of_workload(request.workload)
+    used = request.workload.versions_here
     unlike = software.caveat(request.workload.software, used)
     for caveat in unlike:
         emit(Log(caveat, "warning"))
@@ -68,14 +68,14 @@ def _generation(request: AnalysisRequest, emit: Emit, caveats: Sequence[str]) ->
 
 
 def _cache_caveats(texts: Texts, found: GenerationAnswer) -> list[str]:
-    """What to know about a cache that is not whole on the GPU, or not as it was computed."""
+    """Caveats about a cache that is not whole on the GPU, or not as it was computed."""
     if texts.cache_format in OFFLOADED_CACHES:
         return [offloaded_cache_caveat(found.host_bytes, found.copied_bytes)]
     return [_PACKED] if texts.cache_format in PACKED_CACHES else []
 
 
 def _read(request: AnalysisRequest) -> str:
-    """What is read for each text, in words."""
+    """Inputs read for each text, as text."""
     workload, prompt = request.workload, f"{request.texts.prompt_length:,} prompt tokens"
     parts = []
     if (images := workload.image_count) is not None:

@@ -14,11 +14,11 @@ from .. import software
 from ..assumptions import Assumptions
 from ..border import read
 from ..errors import InvalidInput
+from ..features.training import MAX_ACCUMULATION
 from ..fields import described_fields
 from ..gpus import ANY, LOCAL
 from ..parsing import collect
 from ..request import FIELDS, Request
-from ..workload import MAX_ACCUMULATION
 from .factory import Factory
 from .live import Live
 from .program import Program
@@ -84,7 +84,7 @@ class ScriptRequest(Request):
         """Build a request from untrusted fields, including those of :class:`Assumptions`.
 
         Args:
-            script: What trains.
+            script: The script that trains.
             given: Values by field name, ``gradient_accumulation`` and ``software`` included. Empty
                 text and ``None`` mean the default.
 

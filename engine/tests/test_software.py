@@ -64,8 +64,8 @@ def test_only_other_versions_are_worth_a_word() -> None:
 
 def test_a_workload_depends_on_peft_only_with_lora() -> None:
     plain, adapted = Workload("bert"), Workload("bert", lora_rank=8)
-    assert set(software.of_workload(plain)) == {"transformers", "torch"}
-    assert set(software.of_workload(adapted)) == {"transformers", "torch", "peft"}
+    assert set(plain.versions_here) == {"transformers", "torch"}
+    assert set(adapted.versions_here) == {"transformers", "torch", "peft"}
 
 
 def test_the_versions_of_a_project_are_those_of_its_environment(
@@ -120,7 +120,7 @@ def test_an_answer_names_its_versions_and_warns_of_others() -> None:
     fields = {"model": "bert", "gpu": "a10", "sequence_length": 8, "current_batch_size": 2}
     request = AnalysisRequest.parse(fields | {"software": "transformers=4.1.0"})
     result = analyze(request, events.append)
-    assert result.software == software.of_workload(request.workload)
+    assert result.software == request.workload.versions_here
     assert "not transformers 4.1.0" in result.caveats[0]
     warnings = [event for event in events if isinstance(event, Log) and event.level == "warning"]
     assert [warning.message for warning in warnings] == result.caveats[:1]

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from engine.choices import Precision
-from engine.contradictions import CONTRADICTIONS
 from engine.errors import InvalidInput
+from engine.features import CONTRADICTIONS
 from engine.models.tasks import Task
 from engine.optimizers import Optimizer
 from engine.workload import Workload

@@ -1,14 +1,14 @@
-"""What does not combine, for the script of the form, which then does not offer it."""
+"""Settings that do not combine, for the form's script, which then does not offer them."""
 
 from __future__ import annotations
 
-from engine.contradictions import CONTRADICTIONS, Contradiction, Values
+from engine.features import CONTRADICTIONS, Contradiction, Values
 from engine.fields import Field
 from engine.request import FIELDS
 
 
 def combinations() -> list[dict[str, object]]:
-    """The combinations that the fields alone tell, with values as the inputs of the form have them.
+    """The combinations known from the fields alone, with values as in the inputs of the form.
 
     What concerns a field's default is left out: a default can always be chosen.
     """

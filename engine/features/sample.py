@@ -1,4 +1,4 @@
-"""How large a sample is."""
+"""Size of a sample."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..models.tasks import MAX_IMAGE_SIZE, MAX_SEQUENCE_LENGTH, SIZES
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSizes:
-    """How large a sample is."""
+    """Size of a sample."""
 
     sequence_length: Annotated[
         int | None,

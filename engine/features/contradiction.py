@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..choices import Batching, CrossEntropy, Method, Quantization
 
-if TYPE_CHECKING:
-    from ..texts import Texts
-    from ..workload import Workload
+Settings = Any
+"""A workload, or :class:`engine.texts.Texts`: their modules import these rules."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +37,20 @@ class Contradiction:
 
     Attributes:
         settings: Values of fields, by their names; the first is the field to change.
-        message: What to do. Only with ``model_is`` may it name the workload's fields, in braces.
-        model_is: What else has to hold, which the fields alone do not tell.
+        message: The advice. Only with ``model_is`` may it name the workload's fields, in braces.
+        model_is: A further condition, which the fields alone do not show.
     """
 
     settings: Mapping[str, Values]
     message: str
-    model_is: Callable[[Workload], bool] | None = None
+    model_is: Callable[[Settings], bool] | None = None
 
     @property
     def field(self) -> str:
         """The field to change."""
         return next(iter(self.settings))
 
-    def holds(self, workload: Workload, texts: Texts | None = None) -> bool:
+    def holds(self, workload: Settings, texts: Settings | None = None) -> bool:
         """Whether a workload, with the texts that it generates, has all of these settings."""
         return all(
             getattr(workload if hasattr(workload, name) else texts, name) in values
@@ -59,7 +58,7 @@ class Contradiction:
         ) and (self.model_is is None or self.model_is(workload))
 
 
-def is_of_a_package(workload: Workload) -> bool:
+def is_of_a_package(workload: Settings) -> bool:
     return bool(workload.preset.package)
 
 

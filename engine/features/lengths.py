@@ -1,11 +1,54 @@
-"""What batches of different lengths do not combine with."""
+"""Lengths of samples where they differ, and the way that batches are made of them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
 from ..choices import Attention, Batching
+from ..fields import Described, Group, Interval
 from ..lengths import EXAMPLE
 from ..models.tasks import Task
 from .contradiction import GIVEN, NOT_GIVEN, OF_ANSWERS, VARIES, Contradiction, one_of, other_than
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleLengths:
+    """Lengths of samples where they differ, and the way that batches are made of them."""
+
+    batching: Annotated[
+        Batching,
+        Described(
+            "Batching",
+            "How samples of different lengths become a batch. Anything but fixed needs the lengths "
+            "of your samples.",
+            Group.LENGTHS,
+        ),
+    ] = Batching.FIXED
+    sample_lengths: Annotated[
+        str | None,
+        Described(
+            "Sample lengths",
+            "Percentiles of your samples' lengths in tokens, such as "
+            "p50=310,p90=900,p99=2100,max=4096; the command line also takes a file with one "
+            "length per line. What is longer than the sequence length is cut.",
+            Group.LENGTHS,
+            empty="all as long as the sequence length",
+            metavar="LENGTHS",
+        ),
+    ] = None
+    run_batches: Annotated[
+        int,
+        Interval(ge=1, le=100_000_000),
+        Described(
+            "Batches per run",
+            "Batches of one training run, over all GPUs and micro-batches. With 99% probability "
+            "none of them needs more memory than predicted.",
+            Group.LENGTHS,
+            unit="batches",
+        ),
+    ] = 10_000
+
 
 _PADS = one_of(Batching.LONGEST, Batching.BUCKETED, Batching.MAX_TOKENS)
 _IN_ONE_ROW = one_of(Batching.PADDING_FREE)
@@ -17,7 +60,7 @@ _TEXTS = (
     _CAUSAL,
 )
 
-LENGTHS = (
+RULES = (
     Contradiction(
         {"attention": one_of(Attention.FLASH), "batching": _PADS},
         "padding needs a mask, which FlashAttention does not take here; choose sdpa, or packed",

@@ -1,4 +1,4 @@
-"""What is trained, and for what."""
+"""The model that is trained, and its task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..models.tasks import Task
 
 @dataclass(frozen=True)
 class Subject:
-    """What is trained, and for what."""
+    """The model that is trained, and its task."""
 
     model: Annotated[
         str,

@@ -6,26 +6,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from .. import software
-from ..border import read, settle
-from ..contradictions import contradictions
-from ..errors import InvalidInput
-from ..fields import Described, Group, Interval, described_fields
-from ..lengths import FIELD, Lengths
-from ..models.config import parse_config
-from ..models.model import Model, hub_model
-from ..models.presets import PRESETS, choose_a_model, find_model
-from ..models.tasks import SIZES, Kind, SizeLimits, Task, spoken
-from ..parsing import collect, unknown_fields
-from .adapters import Adapters
-from .lengths import SampleLengths
-from .method import LearningMethod
-from .phases import Phases
-from .sample import SampleSizes
-from .savers import Savers
-from .sharing import Sharing
-from .subject import Subject
-from .training import TrainingSettings
+from . import software
+from .border import read, settle
+from .errors import InvalidInput
+from .features import contradictions
+from .features.adapters import Adapters
+from .features.evaluation import Evaluation
+from .features.lengths import SampleLengths
+from .features.method import LearningMethod
+from .features.sample import SampleSizes
+from .features.savers import Savers
+from .features.sharing import Sharing
+from .features.subject import Subject
+from .features.training import TrainingSettings
+from .fields import Described, Group, Interval, described_fields
+from .lengths import FIELD, Lengths
+from .models.config import parse_config
+from .models.model import Model, hub_model
+from .models.presets import PRESETS, choose_a_model, find_model
+from .models.tasks import SIZES, Kind, SizeLimits, Task, spoken
+from .parsing import collect, unknown_fields
 
 OWN_CONFIG = "own-config"
 """Name of a model that is known only by its config."""
@@ -34,7 +34,7 @@ OWN_CONFIG = "own-config"
 @dataclass(frozen=True)
 class Workload(
     Sharing,
-    Phases,
+    Evaluation,
     Adapters,
     Savers,
     LearningMethod,
@@ -186,6 +186,12 @@ class Workload(
     def preset(self) -> Model:
         """The model's preset, or the facts from its config."""
         return find_model(self.model, self.config)
+
+    @property
+    def versions_here(self) -> dict[str, str]:
+        """The versions here of the packages that its memory depends on."""
+        peft = set() if self.lora_rank is None else {"peft"}
+        return software.of_packages({"transformers", "torch"} | peft)
 
     def to_dict(self) -> dict[str, object]:
         """The fields as plain JSON values; the inverse of :meth:`parse`."""
