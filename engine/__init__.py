@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def predict(
     memory_limit_bytes: int | None = None,
     allocator: str = "",
     launch_microseconds: float | None = None,
+    recorded: str | Path | None = None,
     emit: Callable[[Event], None] = lambda event: None,
 ) -> BatchTrials:
     """Predict the memory and time of training that is set up in this process; nothing is run.
@@ -50,15 +52,17 @@ def predict(
             function that does. Also ``module:function``, as for :func:`analyze`.
         loader: The ``DataLoader`` of a Lightning module.
         gpu: A catalogue GPU (``memorymark devices``).
-        batch_sizes: Those to predict, such as ``[16, 32]``; by default that of the Trainer's
+        batch_sizes: Batch sizes to predict, such as ``[16, 32]``; by default that of the Trainer's
             arguments or of the loader.
         trainer_options: For a Lightning module, the arguments of the ``Trainer`` that will train
             it, such as ``{"precision": "bf16-mixed"}``; on one GPU, and without its logger and
             checkpoints.
         memory_limit_bytes: Emulates a smaller GPU.
         allocator: Options of the caching allocator, as in ``PYTORCH_ALLOC_CONF``.
-        launch_microseconds: What one core of the machine takes to launch an operation; measured
-            by ``memorymark selfcheck`` there, and 15 to 60 µs where nothing is known.
+        launch_microseconds: Time that one core of the machine takes to launch an operation;
+            measured by ``memorymark selfcheck`` there, and 15 to 60 µs where nothing is known.
+        recorded: Instead, a file of training runs like this one on that GPU, as
+            ``memorymark.recording`` writes it, whose steps give the launch time.
         emit: Receives log lines as they come.
 
     Returns:
@@ -73,6 +77,7 @@ def predict(
         from .releases import check_releases
 
         check_releases()
+        from .recording.reading import recorded_for
         from .script.factory import Factory
         from .script.live import Live
         from .script_analysis import predict_script
@@ -95,7 +100,8 @@ def predict(
         if not sizes:
             raise InvalidInput({"batch_sizes": "say which to predict, such as [16, 32]"})
         requests = [_request(script, given, size) for size in sizes]  # refuses each wrong size
-        return predict_script(requests[0], emit, [one.known_batch_size for one in requests])
+        file = recorded_for(requests[0], recorded)
+        return predict_script(requests[0], emit, [one.known_batch_size for one in requests], file)
 
 
 def _listed(batch_sizes: object) -> list[Any]:
@@ -130,6 +136,7 @@ def analyze(
     global_batch_size: int | None = None,
     allocator: str = "",
     launch_microseconds: float | None = None,
+    recorded: str | Path | None = None,
     hours_per_run: float | None = None,
     runs_per_year: float | None = None,
     price_per_hour_usd: float | None = None,
@@ -146,25 +153,26 @@ def analyze(
     and has to create everything itself. ``engine/examples/my_training.py`` is an example.
 
     Args:
-        training: ``module:function``, or a function at the top level of a module. In a script,
-            call :func:`analyze` under ``if __name__ == "__main__":``. Or what :func:`predict`
-            takes.
+        training: ``module:function``, or a function at the top level of a module. In a script, call
+            :func:`analyze` under ``if __name__ == "__main__":``. Or what :func:`predict` takes.
         loader: The ``DataLoader`` of a Lightning module.
-        gpu: ``local`` measures on this machine's device; a catalogue GPU (``memorymark
-            devices``) is predicted, if the code can be traced without running it.
-        current_batch_size: The batch size used today; by default that of the Trainer's arguments
-            or of the loader, and 16 for a function.
+        gpu: ``local`` measures on this machine's device; a catalogue GPU (``memorymark devices``)
+            is predicted, if the code can be traced without running it.
+        current_batch_size: The batch size used today; by default that of the Trainer's arguments or
+            of the loader, and 16 for a function.
         trainer_options: As for :func:`predict`.
         batch_multiple: Only multiples of this are tried and recommended.
         memory_limit_bytes: Emulates a smaller GPU; required on a machine without a GPU.
         gradient_accumulation: Micro-batches per step today; those of a Trainer or of Lightning's
-            options are known. If more than one, it is passed to the
-            factory, which needs an argument with this name.
+            options are known. If more than one, it is passed to the factory, which needs an
+            argument with this name.
         global_batch_size: Samples per optimizer step to keep by accumulating micro-batches; the
             factory needs the argument above.
         allocator: Options of the caching allocator, as in ``PYTORCH_ALLOC_CONF``.
-        launch_microseconds: What one core of the machine takes to launch an operation; measured
-            by ``memorymark selfcheck`` there, and 15 to 60 µs where nothing is known.
+        launch_microseconds: Time that one core of the machine takes to launch an operation;
+            measured by ``memorymark selfcheck`` there, and 15 to 60 µs where nothing is known.
+        recorded: Instead, a file of training runs like this one on that GPU, as
+            ``memorymark.recording`` writes it, whose steps give the launch time.
         hours_per_run: GPU-hours per training run today; 8 if not set.
         runs_per_year: Number of such runs; 100 if not set.
         price_per_hour_usd: Per GPU; the catalogue price if not set.
@@ -181,6 +189,7 @@ def analyze(
         from .releases import check_releases
 
         check_releases()
+        from .recording.reading import recorded_for
         from .script.live import Live
         from .script_analysis import analyze_script
 
@@ -200,7 +209,8 @@ def analyze(
     if loader is None and trainer_options is None:
         factory = _factory(training, gpu)
     if factory is not None:
-        return analyze_script(_request(factory, given, current_batch_size), emit)
+        request = _request(factory, given, current_batch_size)
+        return analyze_script(request, emit, recorded_for(request, recorded))
     live = Live.of(training, loader, trainer_options)
     if gradient_accumulation not in (1, live.gradient_accumulation):
         raise InvalidInput({"gradient_accumulation": "the training decides this; leave it out"})
@@ -208,7 +218,8 @@ def analyze(
     current = live.batch_size if current_batch_size is None else current_batch_size
     if current is None:
         raise InvalidInput({"current_batch_size": "say which is used today"})
-    return analyze_script(_request(live, given, current), emit)
+    request = _request(live, given, current)
+    return analyze_script(request, emit, recorded_for(request, recorded))
 
 
 def _factory(training: object, gpu: str) -> Factory | None:

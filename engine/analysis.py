@@ -16,6 +16,7 @@ from .prediction.correction import Experience
 from .prediction.gpu_choice import choose_gpu
 from .prediction.intervals import Residual
 from .prediction.traces import KeptTraces, TraceRequest
+from .recorded import RecordedFile
 from .request import AnalysisRequest
 from .result import AnalysisResult, Source, Trial
 from .step.building import blaming_the_config
@@ -28,18 +29,20 @@ def analyze(
     traced: TraceRequest | None = None,
     measured: Sequence[Residual] = (),
     prices: Mapping[str, float] = MappingProxyType({}),
+    recorded: RecordedFile | None = None,
 ) -> AnalysisResult:
     """Run an analysis: a prediction for a catalogue GPU, measurements for ``local``.
 
     For ``any`` GPU it first chooses one; the result says which.
 
     Args:
-        request: What to analyse.
+        request: The request to analyse.
         emit: Receives log lines and trials as they come.
         known: Trials from an earlier attempt at the same request, which are not repeated.
         traced: Returns the traces of a prediction; ``None`` keeps none in memory.
         measured: Steps that were measured elsewhere, beside those of this machine's own file.
         prices: USD per GPU-hour by catalogue name, where it is not the catalogue's; for ``any``.
+        recorded: Gives the launch time of the machine; for a catalogue GPU.
 
     Raises:
         InvalidInput: If the model's config cannot be fetched or trained.
@@ -57,7 +60,8 @@ def analyze(
             result = _analyze_any(request, emit, traced, Experience.here(measured), prices)
         else:
             made = _by_size(known, measured=False)
-            result = analyze_predicted(request, emit, made, traced, Experience.here(measured))
+            known_here = Experience.here(measured, recorded)
+            result = analyze_predicted(request, emit, made, traced, known_here)
     return with_versions(result, request.workload.software, used)
 
 

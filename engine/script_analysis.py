@@ -17,7 +17,6 @@ from .answer.conclusion import Findings, answer
 from .answer.plan import Plan
 from .answer.recommendation import recommend_measured
 from .checked import known_gpus
-from .choices import Precision
 from .errors import DoesNotFit, EngineError, InvalidInput
 from .events import Event, Log, Stage
 from .gpus import LOCAL, Gpu
@@ -27,7 +26,7 @@ from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
 from .measurement.script_search import search_by_trials
 from .measurement.trial_process import waiting
-from .parallel.interconnect import link_bytes_per_second, nccl_bytes, script_caveats
+from .parallel.interconnect import nccl_bytes, script_caveats
 from .prediction.analysis import (
     catalogue_gpu,
     curve,
@@ -35,17 +34,21 @@ from .prediction.analysis import (
     predict_findings,
     reporting_probe,
 )
+from .prediction.correction import UNCORRECTED
 from .prediction.gpu_comparison import compare_gpus, gpu_today
 from .prediction.probe import computed, predict_memory, timed, with_peak_interval
-from .prediction.step_time import StepTime, step_work, time_range
+from .prediction.step_time import StepTime, time_range
 from .prediction.tracer import TraceAt
+from .recorded import RecordedFile
 from .result import AnalysisResult, BatchTrials, Source, Trial
 from .script.batch_sizes import trace_request
 from .script.factory import Factory, refuse_while_loading
 from .script.live import Live
 from .script.program import Program
 from .script.request import ScriptRequest
+from .script.step_time import micro_batches_of_script, on_recorded_host, work_of_script
 from .script.trace import CannotTrace, found_loaders
+from .sizes import gib
 from .tracing.lowering import behaviour_of, cuda_behaviour
 from .tracing.trace import Category, Trace
 from .tracing.unsure import peak_interval, unsure_caveats
@@ -53,12 +56,15 @@ from .tracing.unsure import peak_interval, unsure_caveats
 Emit = Callable[[Event], None]
 
 
-def analyze_script(request: ScriptRequest, emit: Emit) -> AnalysisResult:
+def analyze_script(
+    request: ScriptRequest, emit: Emit, recorded: RecordedFile | None = None
+) -> AnalysisResult:
     """Find the batch sizes for a script.
 
     Args:
-        request: What to analyse.
+        request: The request to analyse.
         emit: Receives log lines and trials as they come.
+        recorded: Training runs of the script; gives the launch time of the machine.
 
     Raises:
         InvalidInput: If the factory does not exist, cannot accumulate but has to, or the memory
@@ -73,7 +79,8 @@ def analyze_script(request: ScriptRequest, emit: Emit) -> AnalysisResult:
     if request.global_batch_size is not None and isinstance(request.script, Factory):
         # Otherwise the error would come only when the search reaches a batch that accumulates.
         replace(request.script, gradient_accumulation=2).load()
-    found = (measure_script if request.gpu == LOCAL else _predicted)(request, emit)
+    measured = request.gpu == LOCAL
+    found = measure_script(request, emit) if measured else _predicted(request, emit, recorded)
     settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
     changed = {name: value for name, value in settings.items() if value}
     commands, runs = [], []
@@ -89,14 +96,18 @@ def analyze_script(request: ScriptRequest, emit: Emit) -> AnalysisResult:
 
 
 def predict_script(
-    request: ScriptRequest, emit: Emit, batch_sizes: Sequence[int] = ()
+    request: ScriptRequest,
+    emit: Emit,
+    batch_sizes: Sequence[int] = (),
+    recorded: RecordedFile | None = None,
 ) -> BatchTrials:
     """Predict some batch sizes on a catalogue GPU.
 
     Args:
-        request: What to predict.
+        request: The request to predict.
         emit: Receives log lines.
-        batch_sizes: Those to predict; by default the request's current one.
+        batch_sizes: Batch sizes to predict; by default the request's current one.
+        recorded: As for :func:`analyze_script`.
 
     Raises:
         InvalidInput: If the factory does not exist, or cannot accumulate but has to.
@@ -110,18 +121,24 @@ def predict_script(
     sizes = batch_sizes or (request.known_batch_size,)
     for size in sizes:
         trace_at(size).check_runnable()
+    gpu, host = on_recorded_host(request, gpu, trace_at, recorded)
     trials = [_prediction(request, gpu, trace_at, size, careful=True) for size in sizes]
     used = software.loaded()
-    caveats = [*software.caveat(request.software, used), *_about_the_trace(trace_at(sizes[0]), gpu)]
+    caveats = [
+        *software.caveat(request.software, used),
+        *_about_the_trace(trace_at(sizes[0]), gpu),
+        *host.host_caveats(),
+    ]
     return BatchTrials(gpu_facts(gpu), trials, caveats, used)
 
 
-def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
+def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None = None) -> Plan:
     """Predict a script on every catalogue GPU, tracing it once for each compute capability.
 
     Args:
         request: Its GPU is the one used today, or ``local`` for none.
         emit: Receives log lines.
+        recorded: As for :func:`analyze_script`, on the GPU used today.
 
     Raises:
         InvalidInput: If a price is set without a GPU, or the script does not exist.
@@ -161,27 +178,31 @@ def plan_script(request: ScriptRequest, emit: Emit) -> Plan:
         return _prediction(request, gpu, traces(gpu), batch_size, careful=careful)
 
     def step_time(gpu: Gpu, batch_size: int) -> StepTime:
-        return _step_time(request, gpu, traces(gpu)(batch_size))
+        return work_of_script(request, gpu, traces(gpu)(batch_size)).timed()
 
     every = list(known_gpus(request.launch_microseconds).values())
     runs_on = (gpu for gpu in every if not isinstance(traced(gpu.compute_capability), EngineError))
     seen = traces(here or next(runs_on, every[0]))
     request = _of_sizes_taken(request, seen)
+    host = UNCORRECTED
+    if here is not None:
+        here, host = on_recorded_host(request, here, seen, recorded)
     found = compare_gpus(request.script.name, request, here, predict, on, step_time)
     used = software.loaded()
     caveats = [
         *software.caveat(request.software, used),
         *found.caveats,
+        *host.host_caveats(),
         *_about_the_trace(seen(request.known_batch_size), here),
     ]
     return replace(found, caveats=caveats, software=used)
 
 
 def told_by_loaders(request: ScriptRequest, emit: Emit) -> ScriptRequest:
-    """The request with what a program's loaders tell: who feeds it, and its batch size today.
+    """The request with facts from a program's loaders: which feed it, and its batch size today.
 
     Raises:
-        InvalidInput: For ``batch_flag`` or ``current_batch_size``, if they do not tell.
+        InvalidInput: For ``batch_flag`` or ``current_batch_size``, if the loaders do not show it.
         ScriptFailed, CannotTrace: If the program cannot be followed to its first step.
     """
     program = request.script
@@ -205,10 +226,11 @@ def told_by_loaders(request: ScriptRequest, emit: Emit) -> ScriptRequest:
     return replace(request, script=script, batch_given=True, current_batch_size=own)
 
 
-def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
+def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None) -> Findings:
     """Predict from a trace, with the same search as for a known model."""
     gpu = catalogue_gpu(request)
     trace_at = _traces(request, gpu, emit)
+    gpu, host = on_recorded_host(request, gpu, trace_at, recorded)
     request = _of_sizes_taken(request, trace_at)
     emit(Stage("search"))
 
@@ -220,11 +242,12 @@ def _predicted(request: ScriptRequest, emit: Emit) -> Findings:
         return does_not_fit(request, smallest, gpu.display_name)
 
     def step_time(batch_size: int) -> StepTime:
-        return _step_time(request, gpu, trace_at(batch_size))
+        return work_of_script(request, gpu, trace_at(batch_size)).timed()
 
     found = predict_findings(request, gpu, predict, step_time, trace_at, refusal, emit)
     step = trace_at(found.recommended.batch_size)
-    return replace(found, caveats=[*_about_the_trace(step, gpu), *found.caveats])
+    caveats = [*_about_the_trace(step, gpu), *host.host_caveats(), *found.caveats]
+    return replace(found, caveats=caveats)
 
 
 def _of_sizes_taken(request: ScriptRequest, trace_at: TraceAt) -> ScriptRequest:
@@ -254,21 +277,9 @@ def _prediction(
     trial = with_peak_interval(trial, *peak_interval(trace))
     if not trial.fits:  # a step that cannot run takes no time
         return trial
-    step = _step_time(request, gpu, trace)
-    accumulated = request.accumulation_at(batch_size)
-    if not isinstance(request.script, Factory):
-        accumulated = max(accumulated, trace.micro_batches)
-    span = time_range(trace.operations, gpu, step)
-    return timed(trial, step, batch_size * accumulated, span)
-
-
-def _step_time(request: ScriptRequest, gpu: Gpu, trace: Trace) -> StepTime:
-    """The time of a script's step; of a script, all micro-batches were traced."""
-    of_factory = isinstance(request.script, Factory)
-    accumulated = request.accumulation_at(trace.batch_size) if of_factory else 1
-    precision = Precision.TF32 if trace.tf32 else Precision.FP32
-    link = link_bytes_per_second(gpu, trace.world_size)
-    return step_work(trace.operations, gpu, precision, accumulated, link).timed()
+    step = work_of_script(request, gpu, trace).timed()
+    samples = batch_size * micro_batches_of_script(request, trace)
+    return timed(trial, step, samples, time_range(trace.operations, gpu, step))
 
 
 def _about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
@@ -304,7 +315,7 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     """Find the largest batch by trials, guided by a prediction where the script can be traced.
 
     Args:
-        request: What to analyse; its GPU is ``local``.
+        request: The request to analyse; its GPU is ``local``.
         emit: Receives log lines and trials as they come.
 
     Raises:
@@ -321,7 +332,7 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     if trace_at is not None:
         request = _of_sizes_taken(request, trace_at)
         predict = memory_predictor(request, device, gpu, trace_at)
-    emit(Log(f"Measuring on {gpu.name}: {gpu.usable_bytes / 2**30:.2f} GiB for tensors"))
+    emit(Log(f"Measuring on {gpu.name}: {gib(gpu.usable_bytes)} for tensors"))
     emit(Stage("search"))
 
     def order(batch_size: int) -> TrialOrder:

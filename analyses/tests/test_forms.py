@@ -19,11 +19,12 @@ from analyses.pages.new.form import AnalysisForm
 from analyses.pages.new.values import default_values, values_of
 from analyses.pages.new.widgets import gpu_choices
 from analyses.tests.factories import make_analysis, make_request
-from engine.gpus import GIB, GPUS
+from engine.gpus import GPUS
 from engine.models.config import MAX_CONFIG_BYTES
 from engine.models.presets import PRESETS
 from engine.optimizers import Optimizer
 from engine.request import FIELDS, AnalysisRequest
+from engine.sizes import GIB
 
 NEW = "/new/"
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}

@@ -20,7 +20,8 @@ from analyses.tests.factories import make_analysis, make_request, make_user
 from demo.filling import fill
 from demo.plan import Planned
 from engine.errors import InvalidInput
-from engine.gpus import GIB, GPUS
+from engine.gpus import GPUS
+from engine.sizes import GIB
 
 ASKED: dict[str, object] = {"model": "bert", "gpu": "a10"}
 ASSUMED = ("hours_per_run", "runs_per_year", "price_per_hour_usd", "grid_co2e_grams_per_kwh")

@@ -20,10 +20,9 @@ from analyses.permissions import may_change
 from analyses.savings.aggregation import recounting
 from analyses.selectors import visible_to
 from analyses.stored_result import result_of
+from engine import recorded
 from engine.border import read_body
-from engine.choices import Precision
 from engine.errors import InvalidInput
-from engine.gpus import LOCAL, catalogue_name
 from engine.recording import TrainingRecord
 from engine.request import AnalysisRequest
 from engine.result import AnalysisResult
@@ -161,7 +160,7 @@ def _verifies(analysis: Analysis, record: TrainingRecord) -> bool:
 def why_not_verified(
     request: AnalysisRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
 ) -> str:
-    """How a training run differs from the recommendation; empty if it verifies it.
+    """The reason why a training run does not verify the recommendation; empty if it does.
 
     It must have trained with the recommended batch per device, with the gradient accumulation that
     keeps the global batch (if one is kept), and as :func:`why_not_comparable` says.
@@ -181,27 +180,8 @@ def why_not_verified(
 
 
 def why_not_comparable(request: AnalysisRequest, measured_gpu: str, record: TrainingRecord) -> str:
-    """What a training run did otherwise than requested, its batch apart; empty if nothing.
-
-    It must have trained on the requested number of devices, on that kind of GPU, and in that
-    precision as far as it is known, and timed a step.
-    """
-    devices = request.world_size
-    if not record.timed_steps:
-        return "no step of it was timed"
-    if record.world_size != devices:
-        return f"it trained on {record.world_size:,} devices, not {devices:,}"
-    if not _is_that_gpu(request.gpu, measured_gpu, record):
-        return f"it trained on {record.device_name}"
-    known = record.precision in list(Precision)
-    if known and record.precision != request.workload.precision:
-        return f"it trained in {record.precision}, not {request.workload.precision}"
-    return ""
-
-
-def _is_that_gpu(gpu: str, measured_gpu: str, record: TrainingRecord) -> bool:
-    """Whether it is the same kind of GPU, which drivers and catalogue may name differently."""
-    if gpu == LOCAL and record.device_name == measured_gpu:
-        return True
-    wanted = catalogue_name(measured_gpu) if gpu == LOCAL else gpu
-    return wanted is not None and catalogue_name(record.device_name) == wanted
+    """The first difference of a training run from the request, batch apart; empty if none."""
+    precision = request.workload.precision
+    return recorded.why_not_comparable(
+        record, request.gpu, request.world_size, precision, measured_gpu
+    )

@@ -31,6 +31,8 @@ from ..script.request import Script, ScriptRequest
 from ..texts import TextResult
 from ..tokens import tokens_of, tokens_per_second
 from ..workload import Workload
+from .recorded import FLAG as RECORDED
+from .recorded import recorded_of
 from .sample import FLAGS, size_by_sample
 from .terminal import answer, progress
 
@@ -40,6 +42,7 @@ OTHER_FLAGS = {
     "batch_flag": "--batch-flag",
     "batch_env": "--batch-env",
     "push": "--push",
+    "recorded": RECORDED,
 }
 """Flags that are not fields of a request, for messages."""
 
@@ -55,15 +58,16 @@ def analyze(options: argparse.Namespace) -> int:
         with progress() as emit:
             from ..script_analysis import analyze_script  # loads torch
 
-            result = analyze_script(script, emit)
+            result = analyze_script(script, emit, recorded_of(options, script))
         answer(options, result.to_dict(), lambda: render_analysis(result))
         return OK
     request = request_of(options)
+    recorded = recorded_of(options, request)
     pushing = Pushing.of(options)
     with progress() as emit:
         from ..analysis import analyze  # loads torch
 
-        result = analyze(request, emit)
+        result = analyze(request, emit, recorded=recorded)
     plain = result.to_dict() | _tokens(result.workload)
     answer(options, plain, lambda: render_analysis(result))
     return OK if pushing is None or pushing.send(request, result) else FAILED
@@ -77,11 +81,12 @@ def predict(options: argparse.Namespace) -> int:
     if (script := _script_request(options)) is not None:
         return _predict_script(options, script)
     request = request_of(options)
+    recorded = recorded_of(options, request)
     with progress() as emit:
         from ..prediction.analysis import predict_batch  # loads torch
         from ..prediction.correction import Experience
 
-        gpu, trial = predict_batch(request, emit, experience=Experience.here())
+        gpu, trial = predict_batch(request, emit, experience=Experience.here(recorded=recorded))
     used, workload = request.workload.versions_here, request.workload
     plain = asdict(trial) | _token_speed(workload, trial) | {"software": used}
     answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used))
@@ -108,7 +113,7 @@ def _predict_script(options: argparse.Namespace, script: ScriptRequest) -> int:
     with progress() as emit:
         from ..script_analysis import predict_script  # loads torch
 
-        predicted = predict_script(script, emit)
+        predicted = predict_script(script, emit, recorded=recorded_of(options, script))
     return _answer_trial(options, script, predicted)
 
 
@@ -124,7 +129,7 @@ def measure(options: argparse.Namespace) -> int:
 
         gpu, trial, ran_on = measure_batch(request, emit)
     workload = request.workload
-    plain = asdict(trial) | _token_speed(workload, trial)
+    plain = asdict(trial) | _token_speed(workload, trial) | {"workload": workload.to_dict()}
     plain |= {"measured_on": ran_on and asdict(ran_on)}
     answer(options, plain, lambda: render_trial(trial, workload, gpu, ran_on))
     return OK
@@ -161,12 +166,14 @@ def plan(options: argparse.Namespace) -> int:
         if script is not None:
             from ..script_analysis import plan_script  # loads torch
 
-            made = plan_script(script, emit)
+            made = plan_script(script, emit, recorded_of(options, script))
         else:
             from ..prediction.correction import Experience
             from ..prediction.plan import plan  # loads torch
 
-            made = plan(request_of(options), emit, Experience.here())
+            request = request_of(options)
+            experience = Experience.here(recorded=recorded_of(options, request))
+            made = plan(request, emit, experience)
     answer(options, made.to_dict() | _tokens(made.workload), lambda: render_plan(made))
     return OK if made.cheapest is not None else FAILED
 
@@ -347,7 +354,7 @@ class Pushing:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Pushing | None:
-        """Begin, so that a missing token is reported before all the work; ``None`` unless asked."""
+        """Begin, so that a missing token is reported before the work; ``None`` without --push."""
         if not options.push:
             return None
         return cls(Lab(), datetime.now(UTC), options.ran, given_fields(options))

@@ -38,6 +38,7 @@ from .flags import (
     VALIDATE_COMPILE,
     Flag,
 )
+from .recorded import add_recorded_flag
 from .sample import FLAGS, add_sample_command, add_sample_flags
 from .selfcheck import ABOUT, selfcheck
 from .site import site
@@ -131,7 +132,7 @@ class _ShowVersions(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Words its errors like the engine's, with a short usage."""
+    """Formats its errors like the engine's, with a short usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.format_usage()}error: {message}; see {self.prog} --help\n")
@@ -152,11 +153,13 @@ def _parser() -> argparse.ArgumentParser:
     analyze = _add(group, "analyze", commands.analyze, about, ANALYZE, model="[MODEL]")
     commands.add_script_flags(analyze)
     add_sample_flags(analyze)
+    add_recorded_flag(analyze)
     commands.add_push_flag(analyze)
     about = "predict memory and time of one batch size"
     predict = _add(group, "predict", commands.predict, about, PREDICT, model="[MODEL]")
     commands.add_script_flags(predict)
     add_sample_flags(predict)
+    add_recorded_flag(predict)
     about = "measure one batch size on this machine"
     measure = _add(group, "measure", commands.measure, about, MEASURE, model="[MODEL]")
     commands.add_script_flags(measure)
@@ -164,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     about = "compare all GPUs for a model, and changes to it, or for your script"
     plan = _add(group, "plan", commands.plan, about, PLAN, model="[MODEL]")
     commands.add_script_flags(plan)
+    add_recorded_flag(plan)
     about = "how many texts can be generated at once, and how long, and what takes the memory"
     generate = _add(group, "generate", texts.generate, about, texts.GENERATE)
     commands.add_push_flag(generate)

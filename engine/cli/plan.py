@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..answer.conclusion import times
-from ..gpus import GIB, GPUS
+from ..gpus import GPUS
 from ..result import Source
+from ..sizes import gib
 from ..software import in_words
 from ..tokens import Tokens, tokens_of
 from .terminal import bullets, section, speed_headings, table
@@ -119,7 +120,7 @@ def _ladder(plan: Plan) -> list[RenderableType]:
 
 
 def _room(plan: Plan) -> list[RenderableType]:
-    """What the memory left free could be used for."""
+    """Uses for the memory left free."""
     room = plan.room
     if room is None:
         return []
@@ -135,7 +136,7 @@ def _room(plan: Plan) -> list[RenderableType]:
         )
     if room.runs > 1:
         uses.append(f"{room.runs:,} such runs share the GPU's memory, though not its speed.")
-    title = f"{room.free_bytes / GIB:,.1f} GiB are free at batch {room.batch_size:,}"
+    title = f"{gib(room.free_bytes, 1)} are free at batch {room.batch_size:,}"
     return [section(f"{title} ({Source.PREDICTED})", bullets(uses))] if uses else []
 
 

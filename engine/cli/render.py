@@ -12,7 +12,6 @@ from rich.text import Text
 from ..answer.certificate import measured_on_rows
 from ..answer.economics import Speedup
 from ..answer.worth import is_worth_it, may_be_worth_it
-from ..gpus import GIB
 from ..models.tasks import SIZES
 from ..optimizers import Optimizer
 from ..request import FIELDS
@@ -26,6 +25,7 @@ from ..result import (
     Source,
     Trial,
 )
+from ..sizes import GIB, gib
 from ..software import in_words
 from ..tokens import Tokens, tokens_of
 from ..workload import Workload
@@ -74,11 +74,11 @@ def render_trial(
 
     Args:
         trial: Measured or predicted.
-        workload: What is trained; for a script, the name of its factory.
-        gpu: Where it is trained.
-        measured_on: What a measured trial ran on, if known.
+        workload: The trained workload; for a script, the name of its factory.
+        gpu: The GPU that it is trained on.
+        measured_on: Environment of a measured trial, if known.
         software: The versions that it is for, by package.
-        caveats: What the numbers assume and leave out, in sentences.
+        caveats: Sentences about what the numbers assume and leave out.
     """
     fits = "fits" if trial.fits else "does not fit"
     head = f"Batch {trial.batch_size:,} {fits} ({trial.source})."
@@ -211,7 +211,7 @@ def _speedup(result: AnalysisResult, speedup: float) -> str:
 
 
 def _add_savings(table: Table, savings: Savings) -> None:
-    """What the speedup saves: only hours where the price of the device is not known."""
+    """Add the savings of a speedup: only hours where the price of the device is not known."""
     source = f"{savings.source}, {Source.ASSUMED} use"
     priced = savings.price_per_hour_usd > 0
     saved = "none"
@@ -357,7 +357,7 @@ def _settings(workload: Workload | str, gpu: GpuFacts, software: Mapping[str, st
 
 
 def describe(workload: Workload | str) -> str:
-    """What is trained and how; for a script, its factory."""
+    """Description of a workload; for a script, its factory."""
     if isinstance(workload, str):
         return f"{workload} (script)"
     optimizer = "no" if workload.optimizer is Optimizer.NONE else workload.optimizer
@@ -375,10 +375,6 @@ def _trial_of(result: AnalysisResult, batch_size: int) -> Trial:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
-
-
-def gib(size: int) -> str:
-    return f"{size / GIB:.2f} GiB"
 
 
 def _at_least(number: float, decimals: int) -> str:

@@ -23,6 +23,7 @@ from ..hub import resolve
 from ..parallel import interconnect
 from ..request import MAX_BATCH_SIZE, AnalysisRequest, Request
 from ..result import AnalysisResult, GpuFacts, Trial
+from ..sizes import gib
 from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
@@ -102,13 +103,13 @@ def analyze_predicted(
 
 
 class Prediction:
-    """What is predicted of one workload on one GPU; each batch size once.
+    """Predictions for one workload on one GPU; each batch size once.
 
     Args:
-        request: Of the workload.
-        gpu: Where.
+        request: The request for the workload.
+        gpu: The GPU.
         trace_at: The traces of the workload there.
-        correction: What measured steps say of its step times.
+        correction: Correction of its step times by measured steps.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class Prediction:
         emit: Emit,
         known: Mapping[int, Trial] = MappingProxyType({}),
     ) -> Findings:
-        """What is found of the workload, with its caveats; see :func:`predict_findings`."""
+        """Findings about the workload, with its caveats; see :func:`predict_findings`."""
         found = predict_findings(
             self.request,
             self.gpu,
@@ -213,7 +214,7 @@ def predict_findings(
 
     Args:
         request: The current batch, the batch multiple and the global batch.
-        gpu: Where.
+        gpu: The GPU.
         predict: The trial of a batch size.
         step_time: The time of a step of that batch, in its parts.
         trace_at: The trace of a batch size.
@@ -376,10 +377,10 @@ def catalogue_gpu(request: Request) -> Gpu:
         return gpu
     if limit <= gpu.context_bytes:
         raise DoesNotFit(
-            f"The memory limit of {_gib(limit)} leaves no room for tensors: the CUDA context alone "
-            f"takes {_gib(gpu.context_bytes)}. Set a larger limit."
+            f"The memory limit of {gib(limit)} leaves no room for tensors: the CUDA context alone "
+            f"takes {gib(gpu.context_bytes)}. Set a larger limit."
         )
-    name = f"{gpu.display_name} limited to {_gib(limit)}"
+    name = f"{gpu.display_name} limited to {gib(limit)}"
     return replace(gpu, display_name=name, total_bytes=limit)
 
 
@@ -397,9 +398,9 @@ def format_trial(trial: Trial) -> str:
     """One line about a trial for the log."""
     parts = [f"batch {trial.batch_size:,} {'fits' if trial.fits else 'does not fit'}"]
     if trial.peak_allocated_bytes is not None:
-        parts.append(f"peak allocated {_gib(trial.peak_allocated_bytes)}")
+        parts.append(f"peak allocated {gib(trial.peak_allocated_bytes)}")
     if trial.peak_reserved_bytes is not None:
-        parts.append(f"peak reserved {_gib(trial.peak_reserved_bytes)}")
+        parts.append(f"peak reserved {gib(trial.peak_reserved_bytes)}")
     if trial.step_seconds is not None and trial.fits:
         parts.append(
             f"{trial.step_seconds * 1000:,.1f} ms a step, {trial.samples_per_second:,.0f} samples/s"
@@ -419,7 +420,3 @@ def curve(predict: Probe, outcome: SearchOutcome, multiple: int) -> list[Trial]:
     chosen = {sizes[max(0, bisect_right(sizes, point) - 1)] for point in even}
     chosen |= {size for size in sizes if size.bit_count() == 1}
     return [predict(size) for size in sorted(chosen)]
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.2f} GiB"

@@ -1,8 +1,8 @@
 """Corrects predicted step times by steps that were measured on the same kind of GPU.
 
 The logarithm of measured over predicted time is taken as a part that all workloads on a GPU share,
-plus a part of the workload, plus noise; each is normally distributed around zero. What measured
-steps tell of the two parts is the posterior of that model (Gelman et al., Bayesian Data Analysis,
+plus a part of the workload, plus noise; each is normally distributed around zero. Measured steps
+give the two parts by the posterior of that model (Gelman et al., Bayesian Data Analysis,
 3rd edition, section 5.4), so few or scattered measurements correct little.
 """
 
@@ -19,8 +19,10 @@ from typing import Any
 from ..answer.recommendation import fit_step_time
 from ..checked import STEP, SelfCheck, in_use
 from ..errors import InvalidInput
+from ..recorded import RecordedFile
 from ..workload import Workload
 from .intervals import Counted, RelativeRange, Residual, own_file, read_residuals
+from .recorded_steps import Sifted, of_workload
 from .speed_model import step_predictor
 
 GPU_SPREAD = 0.05
@@ -30,19 +32,23 @@ WORKLOAD_SPREAD = 0.11
 """The same of workloads on one GPU."""
 STEP_SPREAD = 0.05
 """The same of steps of one workload on one GPU, at several batch sizes."""
+_MAX_REASONS = 3
+"""Largest number of reasons in a sentence."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """What measured steps say of a workload's step times on one GPU.
+    """Correction of a workload's step times on one GPU by measured steps.
 
     Attributes:
         own: Steps of this very workload on that kind of GPU.
-        others: How many other workloads were measured there.
+        others: Number of other workloads that were measured there.
         expected: The logarithm of measured over predicted time that those others suggest.
         spread: The standard deviation of that logarithm around ``expected``, before ``own``.
         of_host: Steps of this very workload there that depend on a host of which nothing was known.
-        launch_seconds: What they say that host takes for a launch, once that was worked out.
+        launch_seconds: The host's time for a launch by these steps, once that was worked out.
+        recorded: The name of the file that ``of_host`` are from, where somebody named one.
+        untold: Reasons why steps of that file do not give the launch time.
     """
 
     own: Sequence[Residual] = ()
@@ -51,9 +57,11 @@ class Correction:
     spread: float = math.hypot(GPU_SPREAD, WORKLOAD_SPREAD)
     of_host: Sequence[Residual] = ()
     launch_seconds: float | None = None
+    recorded: str = ""
+    untold: Sequence[str] = ()
 
     def factor(self, batch_size: int) -> float:
-        """What a predicted step time has to be multiplied with."""
+        """Factor by which a predicted step time has to be multiplied."""
         if not self.own:
             return math.exp(self.expected)
         seen = math.log(_ratio_at(self.own, batch_size))
@@ -66,13 +74,8 @@ class Correction:
         return RelativeRange(span.low**share, span.high**share)
 
     def caveats(self, batch_size: int) -> list[str]:
-        """How far step times are corrected and by what, in a sentence; empty if they are not."""
-        basis, host = [], []
-        if self.launch_seconds is not None:
-            host = [
-                f"Its host takes {1e6 * self.launch_seconds:.0f} µs to launch an operation, by "
-                f"what was measured of this workload at batch {_sizes(self.of_host)}."
-            ]
+        """Sentence on the correction of step times and its basis; empty if there is none."""
+        basis, host = [], self.host_caveats()
         if self.own:
             basis.append(f"this workload at batch {_sizes(self.own)}")
         if self.others:
@@ -87,9 +90,30 @@ class Correction:
             f"measured on this kind of GPU with {' and '.join(basis)}.",
         ]
 
+    def with_file(self, name: str, sifted: Sifted) -> Correction:
+        """The same with a named file, whose steps are to give the launch time."""
+        return replace(self, of_host=sifted.counted, recorded=name, untold=sifted.refused)
+
+    def host_caveats(self) -> list[str]:
+        """Sentence on the host's time for a launch and how that is known; or none.
+
+        Where a named file does not give it, the sentence says why.
+        """
+        if self.launch_seconds is not None:
+            where = f", recorded in {self.recorded}" if self.recorded else ""
+            return [
+                f"Its host takes {1e6 * self.launch_seconds:.0f} µs to launch an operation, by "
+                f"what was measured of this workload at batch {_sizes(self.of_host)}{where}."
+            ]
+        if not self.recorded:
+            return []
+        reasons = list(dict.fromkeys(self.untold))
+        named = "; ".join(reasons[:_MAX_REASONS]) + "; …" * (len(reasons) > _MAX_REASONS)
+        return [f"{self.recorded} does not tell the launch time: {named}."]
+
     @property
     def _trust(self) -> float:
-        """How much the measured steps of the workload itself count, from 0 to below 1."""
+        """Weight of the measured steps of the workload itself, from 0 to below 1."""
         if not self.own:
             return 0.0
         return self.spread**2 / (self.spread**2 + STEP_SPREAD**2 / len(self.own))
@@ -101,7 +125,7 @@ def _sizes(residuals: Iterable[Residual]) -> str:
 
 
 UNCORRECTED = Correction()
-"""Where nothing was measured."""
+"""Default where nothing was measured."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +136,24 @@ class Experience:
         residuals: On GPUs by their name in the catalogue. Only those whose time was predicted as it
             is here (:func:`~engine.prediction.speed_model.step_predictor`) are used, so none of
             memory. Their predictions are not corrected.
+        recorded: A named file that is to give the launch time, if any.
     """
 
     residuals: Sequence[Residual] = ()
+    recorded: RecordedFile | None = None
 
     @classmethod
-    def here(cls, given: Iterable[Residual] = ()) -> Experience:
-        """That of this machine, in your own calibration file, of self-checks, and the given one."""
+    def here(
+        cls, given: Iterable[Residual] = (), recorded: RecordedFile | None = None
+    ) -> Experience:
+        """Experience of this machine, from its calibration file, self-checks and ``given``."""
         path = own_file()
         own = read_residuals(path) if path.exists() else ()
         checked = [residual for check in in_use().values() for residual in _steps_of(check)]
-        return cls([*own, *checked, *given])
+        return cls([*own, *checked, *given], recorded)
 
     def of(self, workload: Workload, gpu: str) -> Correction:
-        """What it says of a workload on a catalogue GPU."""
+        """Correction for a workload on a catalogue GPU."""
         by_workload: dict[str, list[Residual]] = defaultdict(list)
         of_hosts: dict[str, list[Residual]] = defaultdict(list)
         for residual in self.residuals:
@@ -142,13 +170,17 @@ class Experience:
             weight = 1 / (WORKLOAD_SPREAD**2 + STEP_SPREAD**2 / len(found))
             precision += weight
             weighted += weight * fmean(math.log(residual.ratio) for residual in found)
-        return Correction(
+        correction = Correction(
             own=own,
             others=len(by_workload),
             expected=weighted / precision,
             spread=math.hypot(1 / math.sqrt(precision), WORKLOAD_SPREAD),
             of_host=of_hosts.get(identity, ()),
         )
+        if self.recorded is None:
+            return correction
+        sifted = of_workload(self.recorded, workload, gpu)
+        return correction.with_file(self.recorded.name, sifted)
 
 
 NO_EXPERIENCE = Experience()
@@ -187,8 +219,8 @@ def _ratio_at(own: Sequence[Residual], batch_size: int) -> float:
     """
     if len({residual.batch_size for residual in own}) < 2:
         return math.exp(fmean(math.log(residual.ratio) for residual in own))
-    measured = fit_step_time((r.batch_size, r.measured / _micro_batches(r)) for r in own)
-    predicted = fit_step_time((r.batch_size, r.measured / r.ratio / _micro_batches(r)) for r in own)
+    measured = fit_step_time((r.batch_size, r.measured / micro_batches(r)) for r in own)
+    predicted = fit_step_time((r.batch_size, r.measured / r.ratio / micro_batches(r)) for r in own)
     return _on_line(measured, batch_size) / _on_line(predicted, batch_size)
 
 
@@ -197,5 +229,6 @@ def _on_line(line: tuple[float, float], batch_size: int) -> float:
     return alpha + beta * batch_size
 
 
-def _micro_batches(residual: Residual) -> int:
+def micro_batches(residual: Residual) -> int:
+    """Number of micro-batches in its step."""
     return int(residual.workload.get("gradient_accumulation") or 1)

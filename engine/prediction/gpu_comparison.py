@@ -12,9 +12,10 @@ from ..answer.plan import GpuOption, Plan
 from ..answer.recommendation import kept_global_batch
 from ..checked import known_gpus
 from ..errors import InvalidInput
-from ..gpus import GIB, GPUS, Gpu
+from ..gpus import GPUS, Gpu
 from ..request import Request
 from ..result import Trial
+from ..sizes import GIB
 from .intervals import memory_range
 from .limits import Limits, find_limits
 from .step_time import StepTime
@@ -44,9 +45,9 @@ def compare_gpus(
     """Compare every catalogue GPU for a workload or a script.
 
     Args:
-        name: What is trained.
+        name: Display name of the model or script.
         request: The current batch, the assumptions and the global batch.
-        here: The GPU used today.
+        here: The GPU used today, in the machine used today.
         predict: The trial of a batch size on a GPU.
         on: The request for another GPU; raises ``InvalidInput`` where it cannot run there.
         step_time: The time of a step of a batch size on a GPU, in its parts.
@@ -54,10 +55,11 @@ def compare_gpus(
     speed_today = None
     if here is not None:
         speed_today = predict(here, request.known_batch_size).samples_per_second
-    every = known_gpus(request.launch_microseconds).values()
+    every = known_gpus(request.launch_microseconds)
+    gpus = every if here is None else every | {here.name: here}
     options = [
         gpu_option(request, here, gpu, predict, on, speed_today, step_time=step_time)
-        for gpu in every
+        for gpu in gpus.values()
     ]
     return compared(name, request, here, options, speed_today)
 
@@ -72,7 +74,7 @@ def compared(
     """The plan from what was found on every GPU, still without a ladder.
 
     Args:
-        name: What is trained.
+        name: Display name of the model or script.
         request: The current batch, the assumptions and the global batch.
         here: The GPU used today.
         options: Every GPU of the catalogue, in its order.
@@ -121,7 +123,7 @@ def gpu_option(
     step_time: Callable[[Gpu, int], StepTime] | None = None,
     fit: Predict | None = None,
 ) -> GpuOption:
-    """What is predicted of one GPU; arguments as in :func:`compare_gpus` and :func:`compared`.
+    """Prediction for one GPU; arguments as in :func:`compare_gpus` and :func:`compared`.
 
     ``speed`` and ``step_time`` are as in :func:`~engine.prediction.limits.find_limits`; ``fit``
     predicts without step times, to search with.

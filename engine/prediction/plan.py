@@ -244,7 +244,7 @@ def _on(request: AnalysisRequest, gpu: Gpu) -> AnalysisRequest:
 def _predictor(
     request: AnalysisRequest, experience: Experience, traced: TraceRequest
 ) -> tuple[Predict, Predict, Speed, TimeOfStep]:
-    """What predicts a batch size on a GPU, its memory alone, its speed alone, and that in parts."""
+    """Predictors of a batch size on a GPU: in full, its memory, its speed, its time in parts."""
     allocator = AllocatorOptions.parse(request.allocator)
 
     @cache

@@ -33,7 +33,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[AnalysisRequ
     def put(answer: Callable[[Callable[[Event], None]], object]) -> list[AnalysisRequest]:
         asked: list[AnalysisRequest] = []
 
-        def analyze(request: AnalysisRequest, emit: Callable[[Event], None]) -> object:
+        def analyze(request: AnalysisRequest, emit: Callable[[Event], None], **_: object) -> object:
             asked.append(request)
             return answer(emit)
 

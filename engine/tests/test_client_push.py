@@ -27,7 +27,7 @@ def result() -> AnalysisResult:
 def lab(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, result: AnalysisResult
 ) -> Iterator[FakeLab]:
-    monkeypatch.setattr(analysis, "analyze", lambda request, emit: result)
+    monkeypatch.setattr(analysis, "analyze", lambda request, emit, **_: result)
     monkeypatch.setattr("engine.client.connection.FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setenv("MEMORYMARK_TOKEN", "mm_token")
     monkeypatch.setenv("MEMORYMARK_OUTBOX", str(tmp_path / "outbox"))

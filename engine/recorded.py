@@ -1,0 +1,105 @@
+"""Steps that were measured elsewhere, and the rule by which they are held against a prediction.
+
+The rule is one, on the lab's site and for a file of recorded training runs
+(:mod:`engine.recording.reading`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .choices import Precision
+from .gpus import LOCAL, catalogue_name
+from .workload import Workload
+
+
+class Run(Protocol):
+    """Facts about a training run that decide whether it can be compared with a prediction."""
+
+    @property
+    def timed_steps(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def device_name(self) -> str: ...
+    @property
+    def precision(self) -> str: ...
+
+
+def why_not_comparable(
+    run: Run, gpu: str, devices: int, precision: str, measured_gpu: str = ""
+) -> str:
+    """Difference of a training run from the request, its batch apart; empty if there is none.
+
+    It must have trained on the requested number of devices, on that kind of GPU, and in that
+    precision as far as it is known, and timed a step.
+
+    Args:
+        run: The training run.
+        gpu: The requested GPU: of the catalogue, or ``local``.
+        devices: Number of devices that share a step.
+        precision: The requested precision; empty where the code decides it.
+        measured_gpu: The driver's name of the GPU that ``local`` was; empty for a prediction.
+    """
+    if not run.timed_steps:
+        return "no step of it was timed"
+    if run.world_size != devices:
+        return f"it trained on {run.world_size:,} devices, not {devices:,}"
+    if not _is_that_gpu(gpu, measured_gpu, run.device_name):
+        return f"it trained on {run.device_name}"
+    if precision and run.precision in list(Precision) and run.precision != precision:
+        return f"it trained in {run.precision}, not {precision}"
+    return ""
+
+
+def _is_that_gpu(gpu: str, measured_gpu: str, device_name: str) -> bool:
+    """Whether it is the same kind of GPU, which drivers and catalogue may name differently."""
+    if gpu == LOCAL and device_name == measured_gpu:
+        return True
+    wanted = catalogue_name(measured_gpu) if gpu == LOCAL else gpu
+    return wanted is not None and catalogue_name(device_name) == wanted
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """The step of a training run, or of a measured trial.
+
+    Attributes:
+        batch_size: Samples per micro-batch, on each device.
+        step_seconds: Median time of a step; ``None`` if none was timed.
+        device_name: The driver's name of the GPU.
+        gradient_accumulation: Micro-batches per step.
+        world_size: Devices that share a step.
+        precision: As far as it is known; else empty.
+        model_name: Model of a training run, for people to read; may be empty.
+        workload: Workload of a measured trial; a training run does not know it.
+    """
+
+    batch_size: int
+    step_seconds: float | None
+    device_name: str
+    gradient_accumulation: int = 1
+    world_size: int = 1
+    precision: str = ""
+    model_name: str = ""
+    workload: Workload | None = None
+
+    @property
+    def timed_steps(self) -> int:
+        """Number of times that are known, for :func:`why_not_comparable`."""
+        return 1 if self.step_seconds else 0
+
+
+@dataclass(frozen=True)
+class RecordedFile:
+    """A file with steps that were trained or measured on the requested GPU.
+
+    Attributes:
+        name: Name without the folder.
+        steps: The last one first.
+    """
+
+    name: str
+    steps: Sequence[RecordedStep]
