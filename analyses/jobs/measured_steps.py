@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 
 from django.db.models import Max, QuerySet, Value
@@ -93,9 +94,16 @@ def _of_run(run: Training) -> Residual | None:
         return None
     if why_not_comparable(request, analysis.measured_gpu, record):
         return None
-    predicted = _operations_seconds(result, record.batch_size)
+    workload = request.workload_at(record.batch_size)
+    predicted = None  # for another number of micro-batches
+    if workload.gradient_accumulation == record.gradient_accumulation:
+        predicted = _operations_seconds(result, record.batch_size)
     step = (record.batch_size, record.step_seconds, predicted)
-    return _residual(analysis, run.device_name, *step, f"training run {run.pk}")
+    found = _residual(analysis, run.device_name, *step, f"training run {run.pk}")
+    if found is None:
+        return None
+    trained = {"gradient_accumulation": record.gradient_accumulation}
+    return replace(found, workload={**found.workload, **trained})
 
 
 def _residual(

@@ -137,3 +137,11 @@ def test_an_answer_is_not_reused_once_more_is_known(member: User) -> None:
     assert services.submit(member, ASKED).status == Status.SUCCEEDED
     _measured(member)
     assert services.submit(member, ASKED).status == Status.QUEUED
+
+
+def test_a_run_is_stored_with_its_own_number_of_micro_batches(member: User) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED, request=make_request(gpu="a10"))
+    _reported(analysis, batch_size=16, gradient_accumulation=4)
+    (found,) = measured_steps("a10")
+    assert found.workload["gradient_accumulation"] == 4
+    assert found.predicted is None
