@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import torch
 
-from .attention_build import AttentionBuild
+from .attention_build import AttentionBuild, installed_build
 
 _aten = torch.ops.aten
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
@@ -241,10 +241,17 @@ def _attention_call(
         and all(tensor.stride(-1) == 1 for tensor in tensors)
         and len({tensor.shape[0] for tensor in tensors}) == 1
         and heads[1] == heads[2]
-        and (heads[0] == heads[1] or (enable_gqa and heads[0] % heads[1] == 0))
+        and (heads[0] == heads[1] or _shares_keys(heads[0], heads[1], enable_gqa))
         and (mask is None or _is_fusible(mask, query, key)),
         kernels=_enabled_kernels(),
     )
+
+
+def _shares_keys(query_heads: int, key_heads: int, enable_gqa: bool) -> bool:
+    """Whether a fused kernel takes several heads of a query with one of a key."""
+    if key_heads == 1 and installed_build().broadcasts_single_heads:
+        return True
+    return enable_gqa and query_heads % key_heads == 0
 
 
 def _is_fusible(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:

@@ -78,6 +78,11 @@ class AttentionBuild:
         """Whether the memory-efficient kernel takes heads of a query that share a key."""
         return self.release >= (2, 14)
 
+    @property
+    def broadcasts_single_heads(self) -> bool:
+        """Whether fused kernels take one head of keys for all of a query without ``enable_gqa``."""
+        return self.release >= (2, 14)
+
 
 @cache
 def installed_build() -> AttentionBuild:
