@@ -19,7 +19,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from analyses.models import AddedGpu
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import ANY, BUILT_IN, GPUS, LOCAL, Gpu, added_gpus, set_added, with_added
 from engine.gpus.data_sheet import DataSheet, gpu_of
 from memorymark_site.accounts import audit

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.utils import timezone
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from engine.parsing import shown
+from engine.core.parsing import shown
 
 MAX_NAME_LENGTH = 200
 MAX_TEXT_LENGTH = 20_000

@@ -32,7 +32,7 @@ from analyses.models import (
 )
 from analyses.notifications import channels
 from analyses.queries import plan_request
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from analyses.formatting import gib_with_unit, gpu_of, model_name
 from analyses.models import Analysis
-from engine.choices import Goal
-from engine.errors import InvalidInput
-from engine.goals import counts, goal_of
+from engine.core.choices import Goal
+from engine.core.errors import InvalidInput
+from engine.interface.goals import counts, goal_of
+from engine.interface.request import usual_values
 from engine.models.tasks import SIZES
-from engine.request import usual_values
-from engine.software import in_words, parse
+from engine.versions.software import in_words, parse
 
 
 def _software(stored: str) -> str:

@@ -7,12 +7,12 @@ from math import floor, log10
 
 from analyses.models import Analysis
 from engine.answer.worth import WORTH_PREDICTED
+from engine.core.sizes import GIB
 from engine.gpus import ANY, GPUS, LOCAL
+from engine.interface.result import Source
+from engine.interface.tokens import Tokens
+from engine.interface.workload import OWN_CONFIG
 from engine.models.presets import PRESETS
-from engine.result import Source
-from engine.sizes import GIB
-from engine.tokens import Tokens
-from engine.workload import OWN_CONFIG
 
 UNKNOWN = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"

@@ -11,9 +11,9 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from analyses.models import GpuPrice, LabSettings, Node
-from engine.assumptions import Assumptions
 from engine.gpus import GPUS, catalogue_name
-from engine.request import AnalysisRequest
+from engine.interface.assumptions import Assumptions
+from engine.interface.request import AnalysisRequest
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 

@@ -13,11 +13,11 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from analyses.models import Analysis, FigureSource, Training, Trial
 from analyses.training_runs.services import why_not_comparable
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import catalogue_name
+from engine.interface.request import AnalysisRequest
 from engine.prediction.past_errors import Predicted
 from engine.recording import TrainingRecord
-from engine.request import AnalysisRequest
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from analyses.models import SHARED, Analysis, Query, QueryKind, QueryStatus, Sta
 from analyses.permissions import may_administer, may_see_lab
 from analyses.services import check_software, check_storable, measured_gpu, split_gpu
 from engine.answer.ladder import Rung, in_order
-from engine.assumptions import Assumptions
-from engine.border import read_json
-from engine.choices import Goal
-from engine.errors import InvalidInput
+from engine.core.border import read_json
+from engine.core.choices import Goal
+from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL, catalogue_name
-from engine.request import AnalysisRequest
+from engine.interface.assumptions import Assumptions
+from engine.interface.request import AnalysisRequest
 
 NO_WORKER = (
     "No worker is online, so nothing is predicted now. Analyze works all the same: the analysis "

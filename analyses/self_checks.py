@@ -14,9 +14,9 @@ from typing import Any
 from django.db.models import Max
 
 from analyses.models import AT_WORK, Job, Node, Status
-from engine.checked import Identity, Problem, SelfCheck, read_self_check
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import ANY, catalogue_name
+from engine.gpus.checked import Identity, Problem, SelfCheck, read_self_check
 
 logger = logging.getLogger(__name__)
 

@@ -24,11 +24,11 @@ from analyses.jobs.request_columns import request_columns
 from analyses.lab import settle
 from analyses.models import AT_WORK, Analysis, Job, Status
 from analyses.savings.aggregation import recounting
-from engine import software
 from engine.answer.ladder import Rung
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
+from engine.versions import software
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 from memorymark_site.environment import MANAGE
@@ -58,9 +58,9 @@ class QueueFull(InvalidInput):
 def submit(owner: User, fields: Mapping[str, object], *, reuse: bool = True) -> Analysis:
     """Store and queue a new analysis in one transaction, or answer it from a stored result.
 
-    ``fields`` are the flat, untrusted ones of :class:`engine.request.AnalysisRequest`; the GPU may
-    also be ``local:NAME``, one of the lab's nodes. Hours, runs and price default to the lab's.
-    Without ``reuse`` it runs even if a stored result would answer it.
+    ``fields`` are the flat, untrusted ones of :class:`engine.interface.request.AnalysisRequest`;
+    the GPU may also be ``local:NAME``, one of the lab's nodes. Hours, runs and price default to the
+    lab's. Without ``reuse`` it runs even if a stored result would answer it.
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.

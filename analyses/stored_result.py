@@ -13,11 +13,11 @@ from typing import Any
 
 from analyses import models
 from analyses.savings.estimate import has_gain
-from engine.border import read_json
-from engine.errors import InvalidInput
-from engine.result import AnalysisResult, Source, Trial
-from engine.texts import TextResult
-from engine.tokens import Tokens, tokens_of
+from engine.core.border import read_json
+from engine.core.errors import InvalidInput
+from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.texts import TextResult
+from engine.interface.tokens import Tokens, tokens_of
 
 logger = logging.getLogger(__name__)
 

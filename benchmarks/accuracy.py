@@ -40,8 +40,8 @@ from benchmarks.published import (
     summarize,
 )
 from engine import __version__
+from engine.interface.result import Source
 from engine.prediction.intervals import memory_range
-from engine.result import Source
 
 
 def render(comparisons: Sequence[Comparison]) -> Table:

@@ -15,12 +15,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.core.process import collect_rarely, peak_resident_bytes
 from engine.gpus import GPUS, Gpu
-from engine.process import collect_rarely, peak_resident_bytes
-from engine.request import AnalysisRequest
-from engine.result import Source
-from engine.workload import Workload
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source
+from engine.interface.workload import Workload
 
 _GIB = 2**30
 

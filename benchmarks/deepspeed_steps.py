@@ -23,15 +23,15 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from engine.allocator.caching import ALLOCATE
-from engine.choices import ZERO, Precision
-from engine.optimizers import Optimizer
+from engine.core.choices import ZERO, Precision
+from engine.core.optimizers import Optimizer
+from engine.interface.workload import Workload
 from engine.parallel.zero import cast_trained, computed_alone
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.training import build_model, inputs_on_device, prepare
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Trace
-from engine.workload import Workload
 
 _WIDE = {"vocab_size": 1024, "bos_token_id": 1, "eos_token_id": 2}
 _LLAMA = {

@@ -19,9 +19,9 @@ from rich import box
 from rich.table import Table
 
 from benchmarks.errors import Errors
-from engine.environments import Environment, make, offered
-from engine.errors import EngineError
-from engine.software import as_text
+from engine.core.errors import EngineError
+from engine.versions.environments import Environment, make, offered
+from engine.versions.software import as_text
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "var" / "accuracy"

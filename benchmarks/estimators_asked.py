@@ -79,8 +79,8 @@ def build(model: str) -> Any:
     """The model of a question, which is given as JSON, without weights."""
     import torch
 
+    from engine.interface.workload import Workload
     from engine.step.training import build_model
-    from engine.workload import Workload
 
     known = json.loads(model)
     name = known.get("script", "")

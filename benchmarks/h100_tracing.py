@@ -14,10 +14,10 @@ from typing import Any
 from benchmarks.h100 import MEMORY
 from engine.gpus import GPUS
 from engine.hub import resolve
+from engine.interface.workload import Workload
 from engine.prediction.probe import predict_trial
 from engine.prediction.traces import trace_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 H100 = GPUS["h100"]
 

@@ -16,12 +16,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from engine.errors import EngineError
+from engine.core.errors import EngineError
 from engine.gpus import GPUS
+from engine.interface.request import FIELDS, AnalysisRequest
+from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
 from engine.models.tasks import SIZES
-from engine.request import FIELDS, AnalysisRequest
-from engine.workload import Workload
 
 SETTINGS: dict[str, dict[str, object]] = {
     "full": {"precision": "bf16-mixed"},

@@ -9,15 +9,15 @@ from functools import cache
 from engine.answer.search import find_largest
 from engine.gpus import Gpu
 from engine.hub import resolve
+from engine.interface.request import MAX_BATCH_SIZE
+from engine.interface.result import Trial
+from engine.interface.workload import Workload
 from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import TraceAt
 from engine.prediction.traces import SharedTraces
-from engine.request import MAX_BATCH_SIZE
-from engine.result import Trial
 from engine.step.building import blaming_the_config
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 
 @dataclass(frozen=True)

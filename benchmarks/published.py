@@ -12,12 +12,12 @@ from typing import Any
 
 from benchmarks.errors import Errors
 from benchmarks.estimators import Question
-from engine.errors import EngineError
+from engine.core.errors import EngineError
 from engine.gpus import BUILT_IN
+from engine.interface.result import GpuFacts, Trial
+from engine.interface.texts import Texts
+from engine.interface.workload import Workload
 from engine.prediction.intervals import memory_range
-from engine.result import GpuFacts, Trial
-from engine.texts import Texts
-from engine.workload import Workload
 
 PUBLISHED = Path(__file__).with_name("published.toml")
 

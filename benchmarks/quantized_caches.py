@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, QuantizedCache
 
-from engine.choices import PACKED_CACHES
+from engine.core.choices import PACKED_CACHES
 from engine.tests.cache_memory import held_and_peaks
 
 CONFIG = LlamaConfig(num_hidden_layers=1)

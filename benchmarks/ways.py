@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.errors import Errors
-from engine.choices import ZERO, Adapter, Batching, CrossEntropy, Method, Parallelism
-from engine.choices import Quantization as Quantized
-from engine.optimizers import Optimizer
-from engine.workload import Workload
+from engine.core.choices import ZERO, Adapter, Batching, CrossEntropy, Method, Parallelism
+from engine.core.choices import Quantization as Quantized
+from engine.core.optimizers import Optimizer
+from engine.interface.workload import Workload
 
 REAL = "real steps on a CPU"
 PROCESSES = "real processes on a CPU"

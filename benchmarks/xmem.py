@@ -23,8 +23,8 @@ from rich.table import Table
 
 from benchmarks.errors import Errors
 from benchmarks.estimators import ROOT, TORCHVISION, Question, environment_with
-from engine import software
-from engine.errors import EngineError
+from engine.core.errors import EngineError
+from engine.versions import software
 
 RUNS = Path(__file__).with_name("data") / "xmem.csv"
 

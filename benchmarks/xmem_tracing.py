@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.torchvision_here import load_torchvision
 from benchmarks.xmem import PLACES
 from engine.allocator.caching import ALLOCATE, replay
-from engine.errors import EngineError
-from engine.result import GpuFacts
+from engine.core.errors import EngineError
+from engine.interface.result import GpuFacts
 from engine.tracing.trace import Category, Trace
 
 if TYPE_CHECKING:

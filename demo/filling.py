@@ -31,11 +31,11 @@ from analyses.savings.aggregation import recounting
 from analyses.stored_result import result_columns, result_of, trial_at
 from analyses.training_runs.services import store_report
 from demo.plan import Planned
-from engine.choices import Precision
+from engine.core.choices import Precision
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult
 from engine.prediction.past_errors import Predicted, groups_like
 from engine.recording import Loop, TrainingRecord
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
 
 NODE = "demo"
 MARK = "Part of the demo: the member and the time are invented; the numbers are real predictions."

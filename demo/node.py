@@ -11,7 +11,7 @@ from pathlib import Path
 
 from analyses.models import Node
 from analyses.self_checks import Stored
-from engine.checked import read_self_check
+from engine.gpus.checked import read_self_check
 
 NAME = "h100-1"
 _CHECK = Path(__file__).with_name("self_check.json")

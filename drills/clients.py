@@ -26,9 +26,9 @@ from drills.commands import add_json_option, add_postgres_option, name_of, new_l
 from engine.client.connection import Connection, Settings
 from engine.client.errors import LabError, Unavailable
 from engine.client.outbox import analysis_document, training_document
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult
 from engine.recording import Loop, TrainingRecord
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
 
 MEMBERS = 20
 TIMEOUT_SECONDS = 60.0

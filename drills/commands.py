@@ -20,7 +20,7 @@ from drills.lab import Lab
 def answer() -> dict[str, object]:
     """A result of the real engine, used for every analysis."""
     from engine.analysis import analyze
-    from engine.request import AnalysisRequest
+    from engine.interface.request import AnalysisRequest
 
     request = AnalysisRequest.parse({"model": "resnet-18", "gpu": "a10"})
     return analyze(request, lambda event: None).to_dict()

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.core.process import lines_of
 from engine.events import Answer, Log, to_json_line
-from engine.process import lines_of
-from engine.result import Source, Trial
+from engine.interface.result import Source, Trial
 
 _POLL_SECONDS = 0.02
 

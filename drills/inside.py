@@ -22,7 +22,7 @@ from analyses.models import (
     QueryStatus,
     Status,
 )
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 
 _POLL_SECONDS = 0.01
 LARGEST = 2_000_000

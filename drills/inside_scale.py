@@ -18,9 +18,9 @@ from django_q.signing import SignedPackage
 
 from analyses.jobs import keys, lease, nodes, queue, recovery, retention
 from analyses.models import AT_WORK, Analysis, Job, JobKind, Node, Status
-from engine.driver import LocalGpu
 from engine.gpus import LOCAL
-from engine.request import AnalysisRequest
+from engine.gpus.driver import LocalGpu
+from engine.interface.request import AnalysisRequest
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import Scope
 

@@ -39,8 +39,8 @@ from analyses.models import (
 from analyses.pages.history.labels import TAGGINGS
 from analyses.savings.aggregation import columns_of
 from engine.gpus import GPUS, LOCAL
+from engine.interface.request import AnalysisRequest
 from engine.models.presets import PRESETS
-from engine.request import AnalysisRequest
 from memorymark_site.accounts.models import Action, AuditEntry
 
 MEMBERS, TRIALS = 24, 10

@@ -1,7 +1,8 @@
 """MemoryMark's engine: how much memory, time and money a training step takes at each batch size.
 
-Plain Python with no Django. The data classes (:mod:`engine.workload`, :mod:`engine.gpus`,
-:mod:`engine.result`) import neither torch nor transformers, so a web process can use them.
+Plain Python with no Django. The data classes (:mod:`engine.interface.workload`, :mod:`engine.gpus`,
+:mod:`engine.interface.result`) import neither torch nor transformers, so a web process can use
+them.
 
 :func:`predict` and :func:`analyze` are for your own training, :func:`engine.analysis.analyze` for
 the models that the engine knows.
@@ -15,11 +16,11 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidInput, needing_the_engine
+from .core.errors import InvalidInput, needing_the_engine
 
 if TYPE_CHECKING:
     from .events import Event
-    from .result import AnalysisResult, BatchTrials
+    from .interface.result import AnalysisResult, BatchTrials
     from .script.factory import Factory
     from .script.live import Live
     from .script.request import ScriptRequest
@@ -74,10 +75,10 @@ def predict(
         CannotTrace: If it cannot be predicted.
     """
     with needing_the_engine():
-        from .releases import check_releases
+        from .versions.releases import check_releases
 
         check_releases()
-        from .recording.reading import recorded_for
+        from .records.reading import recorded_for
         from .script.factory import Factory
         from .script.live import Live
         from .script_analysis import predict_script
@@ -186,10 +187,10 @@ def analyze(
         MeasurementFailed: If a trial failed for a reason other than memory.
     """
     with needing_the_engine():
-        from .releases import check_releases
+        from .versions.releases import check_releases
 
         check_releases()
-        from .recording.reading import recorded_for
+        from .records.reading import recorded_for
         from .script.live import Live
         from .script_analysis import analyze_script
 

@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from . import software
 from .events import Event, Log
 from .gpus import ANY, LOCAL
 from .hub import resolve
+from .interface.request import AnalysisRequest
+from .interface.result import AnalysisResult, Source, Trial
 from .measurement.analysis import analyze_measured
 from .prediction.analysis import analyze_predicted
 from .prediction.correction import Experience
 from .prediction.gpu_choice import choose_gpu
 from .prediction.intervals import Residual
 from .prediction.traces import KeptTraces, TraceRequest
-from .recorded import RecordedFile
-from .request import AnalysisRequest
-from .result import AnalysisResult, Source, Trial
+from .records.comparison import RecordedFile
 from .step.building import blaming_the_config
+from .versions import software
 
 
 def analyze(

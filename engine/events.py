@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
 from .answer.ladder import Rung
-from .errors import EngineError, InvalidInput
-from .result import AnalysisResult, Trial
-from .texts import TextResult
+from .core.errors import EngineError, InvalidInput
+from .interface.result import AnalysisResult, Trial
+from .interface.texts import TextResult
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Answer:
 
     Attributes:
         body: The fields of ``engine.run.Predicted``, of ``engine.answer.plan.Plan``, or of
-            ``engine.checked.SelfCheck``.
+            ``engine.gpus.checked.SelfCheck``.
     """
 
     body: Mapping[str, object]

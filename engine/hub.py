@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from .errors import InvalidInput
+from .core.errors import InvalidInput
+from .interface.workload import Workload
 from .models.config import MAX_CONFIG_BYTES, parse_config
 from .models.tasks import Kind
-from .workload import Workload
 
 SWITCH = "MEMORYMARK_HUB"
 """Environment variable; ``off`` keeps the engine from connecting to the hub."""

@@ -14,17 +14,17 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import IO, TYPE_CHECKING, Any
 
-from .border import read_json
-from .checked import SelfCheck, using
-from .choices import Goal
-from .errors import EngineError, InvalidInput
+from .core.border import read_json
+from .core.choices import Goal
+from .core.errors import EngineError, InvalidInput
+from .core.process import lines_of
 from .events import Answer, Event, to_json_line
 from .gpus import LOCAL, Gpu, with_added
+from .gpus.checked import SelfCheck, using
+from .interface.request import AnalysisRequest
+from .interface.result import GpuFacts, Trial
 from .prediction.intervals import Residual
-from .process import lines_of
-from .releases import check_releases
-from .request import AnalysisRequest
-from .result import GpuFacts, Trial
+from .versions.releases import check_releases
 
 if TYPE_CHECKING:
     from .prediction.traces import TraceRequest
@@ -46,7 +46,8 @@ class Order:
     """One line from the parent.
 
     Attributes:
-        request: The fields of an :class:`~engine.request.AnalysisRequest`; none for a self-check.
+        request: The fields of an :class:`~engine.interface.request.AnalysisRequest`; none for a
+        self-check.
         trials: Trials of an earlier attempt at the analysis.
         measured: Steps that were measured elsewhere in the lab.
         prices: Prices of the lab, in USD per GPU-hour by catalogue name.

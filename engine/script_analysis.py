@@ -9,17 +9,18 @@ from functools import cache
 
 import torch
 
-from . import software
 from .allocator.options import AllocatorOptions
 from .analysis import with_versions
 from .answer.certificate import repeat_commands
 from .answer.conclusion import Findings, answer
 from .answer.plan import Plan
 from .answer.recommendation import recommend_measured
-from .checked import known_gpus
-from .errors import DoesNotFit, EngineError, InvalidInput
+from .core.errors import DoesNotFit, EngineError, InvalidInput
+from .core.sizes import gib
 from .events import Event, Log, Stage
 from .gpus import LOCAL, Gpu
+from .gpus.checked import known_gpus
+from .interface.result import AnalysisResult, BatchTrials, Source, Trial
 from .measurement.analysis import On, findings, memory_predictor
 from .measurement.device import device_for
 from .measurement.parent import local_device, measure
@@ -27,20 +28,13 @@ from .measurement.protocol import DeviceFacts, TrialOrder
 from .measurement.script_search import search_by_trials
 from .measurement.trial_process import waiting
 from .parallel.interconnect import nccl_bytes, script_caveats
-from .prediction.analysis import (
-    catalogue_gpu,
-    curve,
-    gpu_facts,
-    predict_findings,
-    reporting_probe,
-)
+from .prediction.analysis import catalogue_gpu, curve, gpu_facts, predict_findings, reporting_probe
 from .prediction.correction import UNCORRECTED
 from .prediction.gpu_comparison import compare_gpus, gpu_today
 from .prediction.probe import computed, predict_memory, timed, with_peak_interval
 from .prediction.step_time import StepTime, time_range
 from .prediction.tracer import TraceAt
-from .recorded import RecordedFile
-from .result import AnalysisResult, BatchTrials, Source, Trial
+from .records.comparison import RecordedFile
 from .script.batch_sizes import trace_request
 from .script.factory import Factory, refuse_while_loading
 from .script.live import Live
@@ -48,10 +42,10 @@ from .script.program import Program
 from .script.request import ScriptRequest
 from .script.step_time import micro_batches_of_script, on_recorded_host, work_of_script
 from .script.trace import CannotTrace, found_loaders
-from .sizes import gib
 from .tracing.lowering import behaviour_of, cuda_behaviour
 from .tracing.trace import Category, Trace
 from .tracing.unsure import peak_interval, unsure_caveats
+from .versions import software
 
 Emit = Callable[[Event], None]
 

@@ -249,7 +249,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {
         "AnalysisStatus": "analyses.models.Status",
-        "Source": "engine.result.Source",
+        "Source": "engine.interface.result.Source",
         "Task": "engine.models.tasks.Task",
         "ModelKindEnum": "engine.models.tasks.Kind",
         "HealthStatus": ["ok", "failing"],

@@ -55,8 +55,8 @@ from analyses.pages.history import selection
 from analyses.pages.history.filters import AnalysisFilter
 from analyses.pages.history.labels import LabelsChanged, write_labels
 from analyses.permissions import may_change
-from engine.border import read_body
-from engine.errors import InvalidInput
+from engine.core.border import read_body
+from engine.core.errors import InvalidInput
 
 _LONG = {"request", "result"}
 

@@ -19,8 +19,8 @@ from analyses.api.schema import described, results_of
 from analyses.api.serializers import serializer_of
 from analyses.api.views import ApiView, body_of, refusal
 from analyses.models import AddedGpu
-from engine.border import read_body
-from engine.errors import InvalidInput
+from engine.core.border import read_body
+from engine.core.errors import InvalidInput
 from engine.gpus import BUILT_IN, GPUS, Gpu
 from engine.gpus.data_sheet import DataSheet
 from engine.models.coverage import ModelType, checked_with, model_types

@@ -27,8 +27,8 @@ from analyses.savings.breakdown import DIMENSIONS, KINDS, Total, Totals, totals_
 from analyses.savings.period import Named
 from analyses.savings.selected import selected_by
 from analyses.savings.selection import label_of, today_utc, value_of
-from engine.border import read_body
-from engine.errors import InvalidInput
+from engine.core.border import read_body
+from engine.core.errors import InvalidInput
 from memorymark_site.accounts.roles import Role, stored_role
 
 

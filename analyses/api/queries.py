@@ -20,8 +20,8 @@ from analyses.api.schema import WAIT, described
 from analyses.api.serializers import EXAMPLE, RequestField, RequestSerializer
 from analyses.api.views import ApiView, body_of, member_of, refusal, seconds_to_wait, wait_until
 from analyses.models import Query, QueryKind, QueryStatus
-from engine.errors import InvalidInput
-from engine.tokens import tokens_of
+from engine.core.errors import InvalidInput
+from engine.interface.tokens import tokens_of
 
 
 @extend_schema_serializer(component_name="LookupFailure")

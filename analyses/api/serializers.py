@@ -28,11 +28,11 @@ from analyses.models import Analysis, Status, Tag, pushed_from
 from analyses.models import Trial as TrialRow
 from analyses.pages.history.labels import note_of
 from analyses.stored_result import tokens_in
-from engine.fields import Field as DescribedField
-from engine.fields import described_fields
-from engine.request import FIELDS, AnalysisRequest
-from engine.result import AnalysisResult, Source, Trial
-from engine.texts import TextResult
+from engine.core.fields import Field as DescribedField
+from engine.core.fields import described_fields
+from engine.interface.request import FIELDS, AnalysisRequest
+from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.texts import TextResult
 
 Field = serializers.Field[Any, Any, Any, Any]
 

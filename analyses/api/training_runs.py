@@ -21,9 +21,9 @@ from analyses.bodies import IdTaken
 from analyses.models import Training
 from analyses.permissions import may_administer
 from analyses.training_runs.services import ReportBody, store_report
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.interface.tokens import tokens_per_second
 from engine.recording import TrainingRecord
-from engine.tokens import tokens_per_second
 
 
 @extend_schema_field(stored_serializer(TrainingRecord))

@@ -25,7 +25,7 @@ from rest_framework.serializers import BaseSerializer, ListSerializer, Serialize
 from analyses.bodies import storable
 from analyses.models import Analysis
 from analyses.selectors import exact_count, slice_of
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 
 M = TypeVar("M", bound=Model)
 

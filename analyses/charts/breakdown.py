@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from analyses.formatting import gib_with_unit, percent
 from analyses.stored_result import trial_at
-from engine.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult, Source, Trial
 
 CATEGORIES = {
     "parameters": ("Parameters", "the model's weights"),

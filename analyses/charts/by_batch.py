@@ -15,8 +15,8 @@ from analyses.charts.breakdown import CATEGORIES, memory_sizes, used_bytes
 from analyses.formatting import gib, gib_with_unit, significant, tokens_per_second, usd, whole
 from analyses.stored_result import trial_at
 from engine.answer.economics import usd_per_million_samples
-from engine.result import AnalysisResult, Trial
-from engine.tokens import Tokens
+from engine.interface.result import AnalysisResult, Trial
+from engine.interface.tokens import Tokens
 
 HEIGHT, TOP, BOTTOM = 330, 78, 28
 """Pixels: of the picture, of the marks above the bars, of the batch sizes below them."""

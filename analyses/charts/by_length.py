@@ -7,8 +7,8 @@ from collections.abc import Collection
 from analyses.charts.breakdown import used_bytes
 from analyses.charts.by_batch import Picture, Point, bars_of, marks_of, point_of
 from analyses.formatting import gib, gib_with_unit, whole
-from engine.result import GpuFacts, Trial
-from engine.texts import LengthTrial, TextResult
+from engine.interface.result import GpuFacts, Trial
+from engine.interface.texts import LengthTrial, TextResult
 
 
 def picture_of_lengths(

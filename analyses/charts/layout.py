@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.sizes import GIB
+from engine.core.sizes import GIB
 
 PlotlyDict = dict[str, Any]
 """A plotly figure, or a part of one."""

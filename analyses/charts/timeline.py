@@ -8,8 +8,8 @@ from itertools import groupby
 from analyses.charts.breakdown import CATEGORIES, category_name
 from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
 from analyses.formatting import gib_with_unit, whole
-from engine.result import AnalysisResult, TimelinePoint
-from engine.sizes import GIB
+from engine.core.sizes import GIB
+from engine.interface.result import AnalysisResult, TimelinePoint
 
 _NARROWEST_NAMED = 0.06
 """A phase shorter than this share of the step has no room for its name."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from engine.choices import Goal
+from engine.core.choices import Goal
 from engine.gpus import GPUS, LOCAL
-from engine.request import MAX_BATCH_SIZE, AnalysisRequest
-from engine.result import GpuFacts, Source, Trial
-from engine.workload import Workload
+from engine.interface.request import MAX_BATCH_SIZE, AnalysisRequest
+from engine.interface.result import GpuFacts, Source, Trial
+from engine.interface.workload import Workload
 
 MAX_TRIALS = 500
 

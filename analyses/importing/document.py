@@ -28,14 +28,14 @@ from analyses.importing.checks import (
 from analyses.importing.texts import contradictions_of_texts
 from analyses.stored_result import Result, read_result
 from engine.answer.economics import speedup_in_turn
-from engine.border import read_body
-from engine.choices import Goal
-from engine.errors import InvalidInput
+from engine.core.border import read_body
+from engine.core.choices import Goal
+from engine.core.errors import InvalidInput
+from engine.core.parsing import shown
 from engine.gpus import LOCAL
-from engine.parsing import shown
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult, Source, Trial
-from engine.texts import TextResult
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.texts import TextResult
 
 SCHEMA_VERSION = 1
 MAX_VERSIONS = 32

@@ -18,7 +18,7 @@ from analyses.stored_result import result_columns
 from engine.answer import economics
 from engine.answer.energy import power_in
 from engine.answer.worth import is_worth_it
-from engine.result import AnalysisResult
+from engine.interface.result import AnalysisResult
 from memorymark_site.operations import log
 
 

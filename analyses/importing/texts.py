@@ -11,9 +11,9 @@ from analyses.importing.checks import (
     of_the_gpu,
     of_the_workload,
 )
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
-from engine.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
+from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
 
 
 def contradictions_of_texts(request: AnalysisRequest, result: TextResult) -> dict[str, str]:

@@ -20,7 +20,7 @@ from django.db import DatabaseError
 from django.db.models import Min
 
 from analyses.jobs.lab_state import LabState, lab_state
-from engine.sizes import gib
+from engine.core.sizes import gib
 from memorymark_site.accounts import mail
 from memorymark_site.environment import MANAGE, START_WORKER
 from memorymark_site.operations.site_metrics import last_backup

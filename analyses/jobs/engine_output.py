@@ -13,11 +13,11 @@ from analyses.jobs.engine_process import Line
 from analyses.models import LogLine
 from analyses.stored_result import read_result, read_trial
 from engine.answer.ladder import Rung
-from engine.border import read_json
-from engine.errors import InvalidInput
+from engine.core.border import read_json
+from engine.core.errors import InvalidInput
 from engine.events import Answer, Log, Stage
-from engine.result import AnalysisResult, Trial
-from engine.texts import TextResult
+from engine.interface.result import AnalysisResult, Trial
+from engine.interface.texts import TextResult
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ import psutil
 from django.conf import settings
 
 from analyses.jobs.environments import OWN
-from engine.environments import Environment
 from engine.hub import SWITCH
 from engine.prediction.trace_files import FOLDER_VARIABLE
+from engine.versions.environments import Environment
 
 logger = logging.getLogger(__name__)
 

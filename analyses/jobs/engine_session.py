@@ -22,11 +22,11 @@ from analyses.jobs.measured_steps import measured_steps
 from analyses.lab import prices_for
 from analyses.models import Analysis, JobKind, Query
 from analyses.stored_result import tried_batch
-from engine.checked import SECONDS
 from engine.events import Answer
-from engine.result import AnalysisResult
+from engine.gpus.checked import SECONDS
+from engine.interface.result import AnalysisResult
+from engine.interface.texts import TextResult
 from engine.run import Command
-from engine.texts import TextResult
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from engine import software
-from engine.environments import Environment, offered
+from engine.versions import software
+from engine.versions.environments import Environment, offered
 
 OWN = ""
 """The name of the node's own software."""

@@ -30,9 +30,9 @@ from analyses.self_checks import Stored
 from analyses.stored_result import result_columns
 from engine.answer.ladder import Rung
 from engine.events import Answer, Log
-from engine.result import AnalysisResult
-from engine.result import Trial as TriedBatch
-from engine.texts import TextResult
+from engine.interface.result import AnalysisResult
+from engine.interface.result import Trial as TriedBatch
+from engine.interface.texts import TextResult
 
 logger = logging.getLogger(__name__)
 

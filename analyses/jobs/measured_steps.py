@@ -18,13 +18,13 @@ from analyses.models import Analysis, FigureSource, Training, Trial
 from analyses.prediction_errors import between
 from analyses.stored_result import result_of
 from analyses.training_runs.services import why_not_comparable
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import ANY, catalogue_name
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult
 from engine.prediction.intervals import Counted, Residual
 from engine.prediction.speed_model import STEP_PREDICTOR
 from engine.recording import TrainingRecord
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from django.db.models.functions import Now
 from analyses.jobs import environments
 from analyses.jobs.keys import key_fingerprint
 from analyses.models import Node
-from engine import software
-from engine.checked import Identity
-from engine.driver import LocalGpu, local_gpu
+from engine.gpus.checked import Identity
+from engine.gpus.driver import LocalGpu, local_gpu
 from engine.prediction.fingerprint import fingerprint
 from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor
+from engine.versions import software
 
 _REPORTED_PACKAGES = ("torch", "transformers", "peft", "django-q2")
 

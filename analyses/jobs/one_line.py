@@ -8,7 +8,7 @@ from typing import Any
 from engine.answer.economics import Speedup
 from engine.answer.ladder import Effort, Learning
 from engine.answer.worth import is_worth_it
-from engine.result import Source
+from engine.interface.result import Source
 
 
 def one_line_changes(answer: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ from analyses.models import Analysis, QueryKind
 from analyses.savings.aggregation import workload_key
 from analyses.stored_result import Result
 from engine.gpus import ANY, LOCAL, catalogue_name
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult
 from engine.models.presets import PRESETS
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
 
 
 def request_columns(settled: Settled, measured_gpu: str = "") -> dict[str, object]:

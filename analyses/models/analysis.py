@@ -12,7 +12,7 @@ from memorymark_site.operations.log import MAX_REQUEST_ID_LENGTH
 
 
 class FigureSource(models.TextChoices):
-    """The source of a number; the values are those of ``engine.result.Source``."""
+    """The source of a number; the values are those of ``engine.interface.result.Source``."""
 
     MEASURED = "measured", "Measured"
     PREDICTED = "predicted", "Predicted"
@@ -65,9 +65,10 @@ def _listing(columns: tuple[str, ...]) -> tuple[str, ...]:
 class Analysis(models.Model):
     """One submitted request, its status and its result.
 
-    ``request`` holds the flat fields of ``engine.request.AnalysisRequest`` and ``result`` those of
-    ``engine.result.AnalysisResult``. Further columns repeat what lists sort and filter by.
-    ``assumed_by`` names the source of hours, runs and price; see :class:`analyses.lab.Settled`.
+    ``request`` holds the flat fields of ``engine.interface.request.AnalysisRequest`` and ``result``
+    those of ``engine.interface.result.AnalysisResult``. Further columns repeat what lists sort and
+    filter by. ``assumed_by`` names the source of hours, runs and price; see
+    :class:`analyses.lab.Settled`.
 
     ``measured_gpu`` is the name of the GPU to measure on; empty for a prediction. ``status``, the
     times, ``attempt`` and ``node`` repeat the job's, since lists filter and sort by them; only
@@ -79,11 +80,10 @@ class Analysis(models.Model):
     ``request_id`` is that of the web request that submitted it, to find its log lines.
     ``has_gain`` is whether ``speedup`` exceeds the noise; empty without a speedup.
     ``goal`` is that of the request. ``longest_tokens`` is the longest text that fits, where texts
-    are the goal; ``result`` then holds the fields of ``engine.texts.TextResult``.
-    ``worst_tokens`` and ``padding`` are those of ``engine.result.BatchLengths``; empty where all
-    samples are of one length.
-    ``workload_key`` is equal for analyses of the same workload on the same GPU.
-    ``adopted_at`` is when ``adopted_by`` marked the recommendation as adopted.
+    are the goal; ``result`` then holds the fields of ``engine.interface.texts.TextResult``.
+    ``worst_tokens`` and ``padding`` are those of ``engine.interface.result.BatchLengths``; empty
+    where all samples are of one length. ``workload_key`` is equal for analyses of the same workload
+    on the same GPU. ``adopted_at`` is when ``adopted_by`` marked the recommendation as adopted.
     """
 
     owner = models.ForeignKey(
@@ -193,9 +193,10 @@ class Decided(models.Model):
 
 
 class Trial(models.Model):
-    """One batch size tried in an analysis; the fields are those of ``engine.result.Trial``.
+    """One batch size tried in an analysis.
 
-    ``attempt`` is the analysis's attempt that reported it.
+    The fields are those of ``engine.interface.result.Trial``; ``attempt`` is the analysis's attempt
+    that reported it.
     """
 
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="trials")

@@ -51,7 +51,7 @@ class Job(models.Model):
     the workers that took it; ``losses`` those that vanished with it, and failures that were tried
     again. ``device`` is the UUID of the GPU that it measures on. ``key`` is a fingerprint of the
     ``SECRET_KEY`` of the process that queued it. ``software`` is what its workload has to run with,
-    as ``engine.workload.Workload`` has it; only nodes that offer it take the job.
+    as ``engine.interface.workload.Workload`` has it; only nodes that offer it take the job.
     """
 
     kind = models.CharField(max_length=20, choices=JobKind)
@@ -141,11 +141,12 @@ class Query(models.Model):
     """A request for a prediction of one batch size or for a plan, shared by all its askers.
 
     ``request_hash`` is equal for queries with the same answer; empty if the answer may differ.
-    ``request`` holds the flat fields of ``engine.request.AnalysisRequest``, ``answer`` the body of
-    ``engine.events.Answer``, and ``failure`` a ``code``, a ``reason`` and messages by ``fields``.
-    ``progress`` is the engine's last progress message, and ``rungs`` what it has found of a plan's
-    ladder so far (``engine.answer.ladder.Rung``), as they came; the answer has them in order.
-    ``one_line`` is what :func:`analyses.jobs.one_line.one_line_changes` takes from a plan's answer.
+    ``request`` holds the flat fields of ``engine.interface.request.AnalysisRequest``, ``answer``
+    the body of ``engine.events.Answer``, and ``failure`` a ``code``, a ``reason`` and messages by
+    ``fields``. ``progress`` is the engine's last progress message, and ``rungs`` what it has found
+    of a plan's ladder so far (``engine.answer.ladder.Rung``), as they came; the answer has them in
+    order. ``one_line`` is what :func:`analyses.jobs.one_line.one_line_changes` takes from a plan's
+    answer.
 
     ``for_pages``: only pages need it, so it is dropped when those pages are closed; ``asked_at``
     is when one last requested it. ``status`` and ``node`` are those of its job.

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from engine.assumptions import Assumptions
+from engine.interface.assumptions import Assumptions
 
 
 class LabSettings(models.Model):

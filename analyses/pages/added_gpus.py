@@ -16,8 +16,8 @@ from analyses.formatting import plain_number
 from analyses.models import AddedGpu
 from analyses.pages.access import MemberRequest
 from analyses.pages.new.widgets import input_for
-from engine.errors import InvalidInput
-from engine.fields import described_fields
+from engine.core.errors import InvalidInput
+from engine.core.fields import described_fields
 from engine.gpus.data_sheet import DataSheet
 from memorymark_site.accounts.roles import Role, needs
 

@@ -16,7 +16,7 @@ from analyses.pages.analysis import context_of
 from analyses.pages.hearing import hear
 from analyses.pages.ladder import Ladder, ladder_of
 from analyses.queries import plan_request
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -32,8 +32,8 @@ from analyses.queries import has_advice
 from analyses.savings.estimate import estimate_of
 from analyses.selectors import can_be_adopted
 from analyses.training_runs.side_by_side import side_by_side
-from engine.errors import InvalidInput
-from engine.software import in_words, parse
+from engine.core.errors import InvalidInput
+from engine.versions.software import in_words, parse
 
 SHOWN_LOG_LINES = 200
 LONG_WAIT_SECONDS = 15.0

@@ -16,8 +16,8 @@ from analyses.pages.settings import command_of, settings_of
 from analyses.pages.texts import text_answer_of
 from analyses.stored_result import result_of, source_at, tokens_in, tried_batch
 from engine.answer.certificate import measured_on_rows
-from engine.result import AnalysisResult, Source
-from engine.software import caveat, in_words
+from engine.interface.result import AnalysisResult, Source
+from engine.versions.software import caveat, in_words
 
 _LIBRARIES = ("torch", "transformers", "peft")
 _ENGINE_DIGITS = 12

@@ -19,9 +19,9 @@ from analyses.savings.estimate import has_gain, has_probable_gain
 from analyses.stored_result import trial_at
 from engine.answer.certificate import model_commands
 from engine.answer.training_config import TrainingConfig, training_configs
-from engine.errors import InvalidInput
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult, Savings, Source, Trial
+from engine.core.errors import InvalidInput
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult, Savings, Source, Trial
 
 _RUN_SIGN = "\N{RIGHTWARDS ARROW}"
 

@@ -18,8 +18,8 @@ from analyses.lab import HeldPrice, kinds_outside_the_catalogue, prices
 from analyses.models import Analysis, Node
 from analyses.pages.access import MemberRequest
 from analyses.self_checks import Shown, shown
-from engine.checked import measured_rows
 from engine.gpus import GPUS, Gpu, by_family
+from engine.gpus.checked import measured_rows
 from engine.gpus.data_sheet import ADDED_FAMILY
 from memorymark_site.accounts.roles import Role, needs
 from memorymark_site.environment import START_SITE, START_WORKER

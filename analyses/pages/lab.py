@@ -18,9 +18,9 @@ from analyses.lab import HeldPrice
 from analyses.models import LabSettings
 from analyses.pages.access import MemberRequest
 from analyses.pages.new.widgets import number, tick
-from engine.assumptions import Assumptions
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.assumptions import Assumptions
 from memorymark_site.accounts.roles import Role, needs
 
 _PRICE = "lab/_price.html"

@@ -23,11 +23,11 @@ from analyses.queries import plan_request
 from engine.answer.economics import usd_per_million_samples
 from engine.answer.ladder import Learning, Rung
 from engine.answer.plan import Room
-from engine.border import read_json
-from engine.errors import InvalidInput
+from engine.core.border import read_json
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
-from engine.result import AnalysisResult
-from engine.tokens import Tokens, tokens_of
+from engine.interface.result import AnalysisResult
+from engine.interface.tokens import Tokens, tokens_of
 
 STARTS_WITHIN = timedelta(minutes=10)
 """The ladder of an analysis that ended longer ago starts on request."""

@@ -12,8 +12,8 @@ from analyses.formatting import fine_share
 from analyses.models import Analysis, FigureSource, Training
 from analyses.prediction_errors import Compared, measured_trials, step_times_of, training_runs_of
 from engine.gpus import GPUS, catalogue_name
+from engine.interface.result import AnalysisResult
 from engine.prediction.past_errors import ALL, Errors, Group, Predicted, groups_like
-from engine.result import AnalysisResult
 
 _MOST_TRIALS, _MOST_RUNS = 200, 50
 """Numbers of the lab's most recent measured trials and training runs of a model that count."""

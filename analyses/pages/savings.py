@@ -42,7 +42,7 @@ from analyses.savings.period import EARLIEST, Named, Period, month_of
 from analyses.savings.selected import Selected, selected_by
 from analyses.savings.selection import Selection, first_day, label_of, today_utc, value_of
 from analyses.stored_result import result_of
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from memorymark_site.operations.downloads import rows_in_order
 
 SHOWN_ROWS = 50

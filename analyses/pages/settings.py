@@ -7,13 +7,13 @@ from typing import Any
 
 from analyses.formatting import exact, gib_with_unit, gpu_name, model_name, usd, whole
 from analyses.models import Analysis
-from engine.choices import Goal
-from engine.fields import Field, Group
-from engine.goals import TEXTS, command_line, counts, goal_of
+from engine.core.choices import Goal
+from engine.core.fields import Field, Group
 from engine.gpus import GPUS
+from engine.interface.goals import TEXTS, command_line, counts, goal_of
+from engine.interface.request import FIELDS, usual_values
 from engine.models.presets import PRESETS
 from engine.models.tasks import SIZES
-from engine.request import FIELDS, usual_values
 
 Request = Mapping[str, Any]
 """The stored fields of a request; older versions lack some."""

@@ -11,9 +11,9 @@ from analyses.formatting import gib_with_unit, percent, significant, whole
 from analyses.models import Analysis
 from analyses.pages.decision import Fact, memory_range
 from analyses.stored_result import text_result_of
-from engine.result import GpuFacts, Trial
-from engine.software import in_words
-from engine.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
+from engine.interface.result import GpuFacts, Trial
+from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
+from engine.versions.software import in_words
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from analyses.models import Analysis, CountedSavings, RunSavings, Status, Traini
 from analyses.models.savings import NO_RUN_YET
 from analyses.savings import kept
 from analyses.savings.certainty import NOTHING, Counted, counted
-from engine.choices import Goal
-from engine.errors import InvalidInput
+from engine.core.choices import Goal
+from engine.core.errors import InvalidInput
 from engine.gpus import canonical_name
-from engine.request import usual_values
-from engine.workload import Workload
+from engine.interface.request import usual_values
+from engine.interface.workload import Workload
 
 _TRAINED = {field.name for field in fields(Workload)} - {"gradient_accumulation"}
 """Without accumulation, which follows from the batch size that a recommendation changes."""

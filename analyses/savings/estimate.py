@@ -22,9 +22,9 @@ from analyses.formatting import (
 from engine.answer import economics
 from engine.answer.energy import power_in
 from engine.answer.worth import is_worth_it, may_be_worth_it
-from engine.assumptions import Assumptions
-from engine.errors import InvalidInput
-from engine.result import AnalysisResult, Energy, Savings, Source
+from engine.core.errors import InvalidInput
+from engine.interface.assumptions import Assumptions
+from engine.interface.result import AnalysisResult, Energy, Savings, Source
 
 LABELS = {
     "runs_per_year": "Runs per year",

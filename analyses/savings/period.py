@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 
 EARLIEST = date(2000, 1, 1)
 """Long before the first analysis of any lab."""

@@ -14,7 +14,7 @@ from analyses.formatting import gpu_name, local_gpu, model_name
 from analyses.models import CountedSavings, RunSavings
 from analyses.savings.breakdown import DIMENSIONS, KINDS, MONTH
 from analyses.savings.period import Period, period_of
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL
 
 Rows = TypeVar("Rows", CountedSavings, RunSavings)

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from analyses import chips, formatting
 from analyses.charts import breakdown
 from analyses.pages import settings
-from engine.result import Source
+from engine.interface.result import Source
 
 register = template.Library()
 

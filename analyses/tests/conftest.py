@@ -18,7 +18,7 @@ from analyses.pages import hearing
 from analyses.tests.compared import make_three
 from analyses.tests.factories import make_analysis, make_result, make_user
 from analyses.tests.queueing import Clock, Enqueue
-from engine.driver import LocalGpu
+from engine.gpus.driver import LocalGpu
 
 FAKE_ENGINE = Path(__file__).with_name("fake_engine.py")
 

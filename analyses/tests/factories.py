@@ -31,17 +31,17 @@ from analyses.models import (
 from analyses.savings.aggregation import recounting, workload_key
 from analyses.stored_result import result_columns
 from analyses.training_runs.services import step_gpu_hours
-from engine import result as engine_result
 from engine.answer import economics
 from engine.answer.energy import power_in
 from engine.answer.worth import is_worth_it
-from engine.assumptions import Assumptions
-from engine.choices import Goal
+from engine.core.choices import Goal
+from engine.core.optimizers import Optimizer
+from engine.core.sizes import GIB
 from engine.gpus import GPUS
-from engine.optimizers import Optimizer
-from engine.recording import Loop, TrainingRecord
-from engine.request import AnalysisRequest
-from engine.result import (
+from engine.interface import result as engine_result
+from engine.interface.assumptions import Assumptions
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import (
     AnalysisResult,
     BatchLengths,
     GlobalBatch,
@@ -51,9 +51,9 @@ from engine.result import (
     Source,
     TimelinePoint,
 )
-from engine.sizes import GIB
-from engine.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
-from engine.workload import Workload
+from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
+from engine.interface.workload import Workload
+from engine.recording import Loop, TrainingRecord
 from memorymark_site.accounts.models import Viewer
 
 PARAMETER_BYTES = 437_935_104

@@ -13,7 +13,7 @@ from engine.answer.ladder import Learning, Rung
 from engine.answer.plan import Room
 from engine.events import Answer
 from engine.gpus import GPUS
-from engine.result import GpuFacts
+from engine.interface.result import GpuFacts
 
 
 def make_prediction(batch_size: int, gpu: str = "a10") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from analyses import queries
 from analyses.jobs.engine_output import Failure
 from analyses.jobs.queue import LabBroker
 from analyses.models import Analysis, Job, Query, QueryKind
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 
 Enqueue = Callable[..., Analysis]
 

@@ -17,7 +17,7 @@ from analyses.savings.certainty import counted, counts_at_low_end
 from analyses.savings.period import Period, period_of
 from analyses.tests.factories import make_analysis, make_request, make_training, make_user
 from engine.answer.economics import Speedup
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 
 pytestmark = pytest.mark.database
 

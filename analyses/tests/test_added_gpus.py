@@ -16,10 +16,10 @@ from analyses.jobs.engine_session import asked_of
 from analyses.jobs.request_columns import request_hash
 from analyses.models import AddedGpu, Analysis, Job, QueryKind
 from analyses.tests.factories import make_user
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.gpus.data_sheet import ADDED_FAMILY
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 from engine.tests.test_data_sheet import L20
 from memorymark_site.accounts.models import AuditEntry
 

@@ -39,7 +39,7 @@ from analyses.tests.factories import (
     make_user,
     recount,
 )
-from engine.result import Source
+from engine.interface.result import Source
 
 pytestmark = pytest.mark.database
 

@@ -23,9 +23,9 @@ from analyses.tests.factories import (
     make_request,
     make_result,
 )
-from engine.choices import Parallelism
-from engine.result import AnalysisResult, MeasuredOn, Savings, Source
-from engine.workload import Workload
+from engine.core.choices import Parallelism
+from engine.interface.result import AnalysisResult, MeasuredOn, Savings, Source
+from engine.interface.workload import Workload
 
 
 def assumed(result: AnalysisResult) -> Savings:

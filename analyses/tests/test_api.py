@@ -12,10 +12,10 @@ from rest_framework.test import APIClient
 
 from analyses.models import FINAL_STATUSES, Analysis, Job, Status
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
+from engine.interface.result import Trial
+from engine.interface.workload import Workload
 from engine.models.architectures import ARCHITECTURES
 from engine.models.coverage import checked_with, model_types
-from engine.result import Trial
-from engine.workload import Workload
 from memorymark_site.accounts.models import ApiToken
 
 pytestmark = pytest.mark.database

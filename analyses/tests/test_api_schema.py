@@ -16,10 +16,10 @@ from drf_spectacular.validation import validate_schema
 from rest_framework.test import APIClient
 
 from analyses.api.problems import KINDS
-from engine.assumptions import Assumptions
-from engine.request import AnalysisRequest
-from engine.texts import Texts
-from engine.workload import Workload
+from engine.interface.assumptions import Assumptions
+from engine.interface.request import AnalysisRequest
+from engine.interface.texts import Texts
+from engine.interface.workload import Workload
 
 CHECKED_IN = Path(settings.BASE_DIR) / "docs" / "openapi.yaml"
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from analyses.api.serializers import serializer_of
 from analyses.tests.factories import make_result
-from engine.result import AnalysisResult
+from engine.interface.result import AnalysisResult
 
 
 class Colour(StrEnum):

@@ -15,7 +15,7 @@ from analyses.lab import save_settings, set_price
 from analyses.models import Analysis, Node, Status, Training
 from analyses.pages import sharing
 from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import ApiToken, AuditEntry
 

@@ -15,8 +15,8 @@ from analyses.charts.breakdown import (
     memory_sizes,
 )
 from analyses.tests.factories import make_result, make_trial
-from engine.result import Source, Trial
-from engine.sizes import GIB
+from engine.core.sizes import GIB
+from engine.interface.result import Source, Trial
 
 TOTAL = 10 * GIB
 

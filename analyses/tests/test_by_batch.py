@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from analyses.charts.by_batch import HEIGHT, TOP, Fit, Picture, fit_of, picture_of
 from analyses.tests.factories import make_request, make_result, make_trial
-from engine.result import AnalysisResult, Source
-from engine.tokens import tokens_of
+from engine.interface.result import AnalysisResult, Source
+from engine.interface.tokens import tokens_of
 
 
 def shown(result: AnalysisResult) -> Picture:

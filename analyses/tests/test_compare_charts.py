@@ -21,7 +21,7 @@ from analyses.pages.compare.columns import MOST, Column, columns_of
 from analyses.pages.compare.scatter import scatter_of
 from analyses.tests.compared import columns, html_of, ids, make, row
 from analyses.tests.factories import make_analysis, make_result
-from engine.workload import Workload
+from engine.interface.workload import Workload
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -16,8 +16,8 @@ from analyses.pages.compare.figures import Cell
 from analyses.pages.compare.rows import answer_rows, difference
 from analyses.tests.compared import columns, row
 from analyses.tests.factories import make_analysis, make_lengths, make_request, make_result
-from engine.result import Source
-from engine.workload import Workload
+from engine.interface.result import Source
+from engine.interface.workload import Workload
 
 
 @pytest.mark.parametrize(

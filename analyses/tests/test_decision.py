@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from analyses.pages.decision import decision_of
 from analyses.tests.factories import make_request, make_result
-from engine.result import AnalysisResult, Comparison, Source
+from engine.interface.result import AnalysisResult, Comparison, Source
 
 REQUEST = make_request()
 

@@ -18,7 +18,7 @@ from demo import filling, plan
 from demo.command import main
 from demo.filling import EngineGone, ask_for_plans, fill
 from demo.plan import ANALYSES, DAYS, Planned, year_until
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 
 pytestmark = pytest.mark.database
 

@@ -26,9 +26,9 @@ from analyses.models import Node, Status
 from analyses.pages.analysis import LONG_WAIT_SECONDS, state_of
 from analyses.tests.factories import make_analysis, make_request
 from analyses.tests.queueing import next_job
-from engine import software
-from engine.environments import Environment
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
+from engine.versions import software
+from engine.versions.environments import Environment
 
 pytestmark = pytest.mark.database
 
@@ -223,7 +223,7 @@ def test_the_command_makes_shows_and_removes_environments(
             raise EngineError("the environment cannot be made: no such version")
         return Environment(software.as_text(wanted), old.python, VERSIONS)
 
-    monkeypatch.setattr("engine.environments.make", make)
+    monkeypatch.setattr("engine.versions.environments.make", make)
 
     def said(*arguments: str) -> str:
         out = StringIO()

@@ -20,8 +20,8 @@ from analyses.savings.estimate import (
     with_assumptions,
 )
 from analyses.tests.factories import make_analysis, make_result
-from engine.assumptions import Assumptions
-from engine.result import AnalysisResult, Comparison, Savings, Source
+from engine.interface.assumptions import Assumptions
+from engine.interface.result import AnalysisResult, Comparison, Savings, Source
 
 HTMX = {"HX-Request": "true"}
 GAIN = make_result()

@@ -16,7 +16,7 @@ from analyses.formatting import (
     usd,
     whole,
 )
-from engine.sizes import GIB
+from engine.core.sizes import GIB
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 UNKNOWN = "\N{EN DASH}"

@@ -19,12 +19,12 @@ from analyses.pages.new.form import AnalysisForm
 from analyses.pages.new.values import default_values, values_of
 from analyses.pages.new.widgets import gpu_choices
 from analyses.tests.factories import make_analysis, make_request
+from engine.core.optimizers import Optimizer
+from engine.core.sizes import GIB
 from engine.gpus import GPUS
+from engine.interface.request import FIELDS, AnalysisRequest
 from engine.models.config import MAX_CONFIG_BYTES
 from engine.models.presets import PRESETS
-from engine.optimizers import Optimizer
-from engine.request import FIELDS, AnalysisRequest
-from engine.sizes import GIB
 
 NEW = "/new/"
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}

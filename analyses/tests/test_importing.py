@@ -24,11 +24,11 @@ from analyses.models import (
 from analyses.savings.breakdown import totals
 from analyses.selectors import savings_visible_to
 from analyses.tests.factories import make_analysis, make_result, make_text_result, make_user
-from engine.choices import Goal
-from engine.errors import InvalidInput
+from engine.core.choices import Goal
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Source
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Source
 from memorymark_site.accounts.models import ApiToken
 
 pytestmark = pytest.mark.database

@@ -19,9 +19,9 @@ from analyses.pages.settings import settings_of
 from analyses.tests.factories import make_analysis, make_request, make_user
 from demo.filling import fill
 from demo.plan import Planned
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.core.sizes import GIB
 from engine.gpus import GPUS
-from engine.sizes import GIB
 
 ASKED: dict[str, object] = {"model": "bert", "gpu": "a10"}
 ASSUMED = ("hours_per_run", "runs_per_year", "price_per_hour_usd", "grid_co2e_grams_per_kwh")

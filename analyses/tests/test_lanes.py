@@ -20,7 +20,7 @@ from analyses.models import (
 )
 from analyses.tests.factories import lease_on, make_analysis, make_notification
 from analyses.tests.queueing import CRASHED, Enqueue, next_job, submit_query
-from engine.driver import LocalGpu
+from engine.gpus.driver import LocalGpu
 
 pytestmark = pytest.mark.database
 

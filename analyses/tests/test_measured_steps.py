@@ -24,11 +24,11 @@ from analyses.tests.factories import (
 )
 from analyses.tests.test_training_runs import _record
 from analyses.training_runs.services import store_report
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source
+from engine.interface.workload import Workload
 from engine.prediction.correction import Experience
 from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor
-from engine.request import AnalysisRequest
-from engine.result import Source
-from engine.workload import Workload
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 

@@ -15,7 +15,7 @@ from analyses.notifications.message import of_ended
 from analyses.pages.settings import command_of, settings_of
 from analyses.savings.estimate import estimate_figures
 from analyses.tests.factories import make_analysis, make_request, make_result
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 
 
 @pytest.fixture

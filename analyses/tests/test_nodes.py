@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from analyses.jobs import lab_state, nodes, queue
 from analyses.models import Node
-from engine.driver import LocalGpu, local_gpu
+from engine.gpus.driver import LocalGpu, local_gpu
 
 pytestmark = pytest.mark.database
 

@@ -29,8 +29,8 @@ from analyses.tests.factories import (
 )
 from analyses.tests.test_measured_steps import _measured
 from engine.gpus import GPUS
+from engine.interface.result import Source
 from engine.prediction.past_errors import Predicted
-from engine.result import Source
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 

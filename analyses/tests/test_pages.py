@@ -24,7 +24,7 @@ from analyses.tests.factories import (
     of_first_version,
 )
 from engine import __version__
-from engine.result import GlobalBatch, LargeTensor, Source, TimelinePoint
+from engine.interface.result import GlobalBatch, LargeTensor, Source, TimelinePoint
 
 HOSTILE = "<script>alert(1)</script>"
 HTMX = {"HX-Request": "true"}

@@ -17,8 +17,8 @@ from analyses.tests.factories import make_analysis, make_request, make_result, m
 from analyses.tests.test_measured_steps import _measured
 from analyses.tests.test_training_runs import _record
 from analyses.training_runs.services import store_report
+from engine.interface.workload import Workload
 from engine.prediction.past_errors import Errors, Group, Predicted, percentile
-from engine.workload import Workload
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 

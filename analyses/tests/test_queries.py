@@ -16,9 +16,9 @@ from analyses.models import Job, Node, Query, QueryKind, QueryStatus
 from analyses.queries import predictable
 from analyses.tests.factories import make_user
 from analyses.tests.query_answers import take_next
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.events import Answer
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 
 pytestmark = pytest.mark.database
 

@@ -17,7 +17,7 @@ from analyses.jobs import engine_session, lease, nodes, queue, unwanted, worker
 from analyses.jobs.engine_output import Failure
 from analyses.jobs.environments import OWN
 from analyses.models import Job, Query, QueryKind, QueryStatus
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 
 pytestmark = pytest.mark.database
 

@@ -15,7 +15,7 @@ from analyses.pages.new.form import AnalysisForm
 from analyses.pages.new.questions import TRAINING_PRESETS, usual_precision, with_preset
 from analyses.pages.new.values import default_values, with_changes
 from engine.gpus import ANY
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 
 NEW = "/new/"
 

@@ -16,8 +16,8 @@ from analyses.pages import savings
 from analyses.savings.breakdown import Totals, totals, totals_by
 from analyses.savings.selection import Selection
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
-from engine.errors import InvalidInput
-from engine.result import Source
+from engine.core.errors import InvalidInput
+from engine.interface.result import Source
 
 pytestmark = pytest.mark.database
 

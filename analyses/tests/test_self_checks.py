@@ -21,8 +21,8 @@ from analyses.models import AT_WORK, Job, JobKind, Node, QueryKind, Status
 from analyses.self_checks import CheckState, Stored, shown
 from analyses.tests.factories import make_analysis, make_user
 from analyses.tests.queueing import next_job, submit_query
-from engine.checked import STEP, Comparison, Device, Identity, Problem, SelfCheck
-from engine.driver import LocalGpu
+from engine.gpus.checked import STEP, Comparison, Device, Identity, Problem, SelfCheck
+from engine.gpus.driver import LocalGpu
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 

@@ -13,11 +13,11 @@ from analyses.tests.factories import (
     make_trial,
     of_first_version,
 )
-from engine.choices import Parallelism
-from engine.errors import InvalidInput
-from engine.optimizers import Optimizer
-from engine.result import AnalysisResult, Comparison, MeasuredOn, Source
-from engine.workload import Workload
+from engine.core.choices import Parallelism
+from engine.core.errors import InvalidInput
+from engine.core.optimizers import Optimizer
+from engine.interface.result import AnalysisResult, Comparison, MeasuredOn, Source
+from engine.interface.workload import Workload
 
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
 

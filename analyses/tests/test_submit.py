@@ -16,7 +16,7 @@ from analyses.jobs import lease, queue
 from analyses.models import Analysis, Job, JobKind, Node, Status
 from analyses.pages.new.values import default_values
 from analyses.tests.factories import lease_on, make_result, make_user
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 
 pytestmark = pytest.mark.database
 

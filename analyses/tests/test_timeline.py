@@ -15,9 +15,9 @@ from analyses.tests.factories import (
     make_result,
     make_timeline,
 )
-from engine.result import TimelinePoint
-from engine.sizes import GIB
-from engine.workload import Workload
+from engine.core.sizes import GIB
+from engine.interface.result import TimelinePoint
+from engine.interface.workload import Workload
 
 
 def test_each_used_category_is_an_area() -> None:

@@ -19,9 +19,9 @@ from analyses.stored_result import result_columns
 from analyses.tests.factories import make_analysis, make_global_batch, make_result, make_user
 from analyses.training_runs.services import why_not_verified
 from analyses.training_runs.side_by_side import side_by_side
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source
 from engine.recording import Loop, TrainingRecord
-from engine.request import AnalysisRequest
-from engine.result import Source
 from memorymark_site.accounts.models import ApiToken
 
 pytestmark = pytest.mark.database

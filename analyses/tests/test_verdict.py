@@ -24,7 +24,7 @@ from analyses.pages.compare.verdict import (
     verdict,
 )
 from analyses.tests.factories import make_analysis, make_request, make_result
-from engine.result import Source
+from engine.interface.result import Source
 
 PREDICTED = (Source.PREDICTED,)
 

@@ -20,12 +20,12 @@ from analyses.permissions import may_change
 from analyses.savings.aggregation import recounting
 from analyses.selectors import visible_to
 from analyses.stored_result import result_of
-from engine import recorded
-from engine.border import read_body
-from engine.errors import InvalidInput
+from engine.core.border import read_body
+from engine.core.errors import InvalidInput
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult
 from engine.recording import TrainingRecord
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
+from engine.records import comparison
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +182,6 @@ def why_not_verified(
 def why_not_comparable(request: AnalysisRequest, measured_gpu: str, record: TrainingRecord) -> str:
     """The first difference of a training run from the request, batch apart; empty if none."""
     precision = request.workload.precision
-    return recorded.why_not_comparable(
+    return comparison.why_not_comparable(
         record, request.gpu, request.world_size, precision, measured_gpu
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from analyses.models import Analysis, Training
 from analyses.stored_result import result_of
-from engine.result import AnalysisResult, Source, Trial
-from engine.tokens import Tokens, tokens_of
+from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.tokens import Tokens, tokens_of
 
 SHOWN_TRAININGS = 5
 

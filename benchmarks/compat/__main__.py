@@ -23,8 +23,8 @@ from benchmarks.compat.rows import (
 )
 from benchmarks.results import files
 from benchmarks.results.documents import fill_all
-from engine import software
-from engine.errors import EngineError
+from engine.core.errors import EngineError
+from engine.versions import software
 
 NAME = "compat"
 

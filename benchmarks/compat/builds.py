@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from engine import environments, software
-from engine.errors import EngineError
+from engine.core.errors import EngineError
+from engine.versions import environments, software
 
 TORCH = (
     "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0",

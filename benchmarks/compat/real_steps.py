@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine import software
-from engine.environments import Environment, make, offered
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
+from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
 from engine.tests.small import made_small, small_sizes
-from engine.workload import Workload
+from engine.versions import software
+from engine.versions.environments import Environment, make, offered
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "var" / "compat"

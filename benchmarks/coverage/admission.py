@@ -24,6 +24,7 @@ from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPI
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 from transformers.utils.logging import warning_once
 
+from engine.interface.workload import Workload
 from engine.models.architectures import ARCHITECTURES, OF_PACKAGES, Architecture
 from engine.models.config import text_config
 from engine.models.tasks import Task
@@ -35,7 +36,6 @@ from engine.step.transformers_versions import text_part
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Trace
-from engine.workload import Workload
 
 from .small_configs import POSITIONS, small_config
 

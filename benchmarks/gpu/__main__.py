@@ -14,7 +14,7 @@ from benchmarks.gpu.commands import Order, measure, predict
 from benchmarks.gpu.report_text import report
 from benchmarks.gpu.results import load, save
 from benchmarks.gpu.workloads import FULL, QUICK
-from engine.errors import EngineError
+from engine.core.errors import EngineError
 from engine.prediction.intervals import PUBLISHED, read_residuals
 
 BUDGET_SECONDS = 540.0

@@ -33,19 +33,19 @@ from benchmarks.searchers import (
     small_workload,
 )
 from engine.answer.search import find_largest
-from engine.errors import EngineError, report_unexpected
+from engine.core.errors import EngineError, report_unexpected
+from engine.core.process import end_with
+from engine.interface.result import Trial
+from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.cuda import emulate_a_smaller_gpu
 from engine.measurement.environment import device_kind, measured_on
 from engine.measurement.parent import local_device, measure
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.tracer import warm_up
-from engine.process import end_with
-from engine.result import Trial
 from engine.selfcheck.first_uses import facts_and_costs
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
-from engine.workload import Workload
 
 
 def cuda_sessions(limit_bytes: int) -> Callable[[Workload, int, int], Session]:

@@ -26,10 +26,10 @@ from benchmarks.gpu.run import (
     plan,
 )
 from benchmarks.gpu.workloads import BY_NAME, FULL, QUICK, chosen
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
+from engine.interface.result import Trial
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.result import Trial
 
 TOOLS = (
     "MemoryMark",

@@ -12,15 +12,15 @@ from benchmarks.gpu.workloads import BY_NAME
 from engine.answer.search import find_largest
 from engine.gpus import GPUS, catalogue_name
 from engine.hub import resolve
+from engine.interface.result import Trial
+from engine.interface.workload import Workload
 from engine.measurement.device import limited_device
 from engine.measurement.protocol import DeviceFacts
 from engine.prediction.probe import predict_live_memory, predict_memory, timed
 from engine.prediction.step_time import step_work, time_range
 from engine.prediction.tracer import TraceAt
 from engine.prediction.traces import trace_workload
-from engine.result import Trial
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 
 def predict_all(request: PredictionRequest) -> Predictions:

@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.gpu.results import Device, Search, device_of, search_of, trial_of
-from engine.errors import MeasurementFailed
+from engine.core.errors import MeasurementFailed
+from engine.interface.result import Source, Trial
 from engine.measurement.parent import CHILD, OutOfTime, run_together
 from engine.measurement.protocol import GAVE_UP, DeviceFacts, TrialOrder, order_line
-from engine.result import Source, Trial
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.checked import FixedCost
-from engine.errors import EngineError
+from engine.core.errors import EngineError
+from engine.gpus.checked import FixedCost
+from engine.interface.result import MeasuredOn, Source, Trial
 from engine.measurement.protocol import DeviceFacts
-from engine.result import MeasuredOn, Source, Trial
 
 SCHEMA = 1
 """Version of the file format; other versions are refused."""

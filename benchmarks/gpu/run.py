@@ -14,11 +14,11 @@ from typing import Protocol
 from benchmarks.gpu.results import Results, Row, Search, format_capacity
 from benchmarks.gpu.workloads import BY_NAME, FIRST, Benchmarked
 from engine.answer.search import find_largest
-from engine.errors import EngineError
+from engine.core.errors import EngineError
+from engine.interface.result import Trial
 from engine.measurement.device import limited_device
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import TrialOrder
-from engine.result import Trial
 
 _GIB = 2**30
 _MIB = 2**20

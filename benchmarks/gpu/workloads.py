@@ -13,9 +13,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
-from engine.workload import Workload
 
 
 class Half(StrEnum):

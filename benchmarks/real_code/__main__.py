@@ -27,8 +27,8 @@ from benchmarks.real_code.comparison import (
     this_python,
 )
 from benchmarks.torchvision_here import DECLARED
-from engine.environments import create
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
+from engine.versions.environments import create
 
 FOLDER = ROOT / "var" / "real_code"
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")

@@ -91,10 +91,10 @@ def peaks_on_the_cpu(case: Case) -> dict[str, int]:
         EngineError: If the script fails, or cannot be traced.
     """
     # They load torch, which only the interpreter of the script needs.
+    from engine.interface.result import Trial
     from engine.measurement import cpu
     from engine.measurement.programs import run_program
     from engine.measurement.protocol import TrialOrder
-    from engine.result import Trial
     from engine.script.fork import Done, in_a_fork
     from engine.script.trace import found_loaders, trace_script
 

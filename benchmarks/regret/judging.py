@@ -8,9 +8,9 @@ from statistics import median
 
 from benchmarks.regret.sweeps import Point, Sweep
 from engine.answer.recommendation import recommend_batch
+from engine.interface.result import Source
 from engine.prediction.limits import gain, on_a_slow_host
 from engine.prediction.past_errors import percentile
-from engine.result import Source
 
 ENOUGH = 0.98
 """The share of the best throughput of a sweep that the recommended batch should reach."""

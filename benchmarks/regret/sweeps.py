@@ -26,13 +26,13 @@ from benchmarks.step_time.rows import CHECKED, DATA, FITTED, Row, read_rows
 from benchmarks.step_time.work import trace_missing
 from engine.gpus import GPUS, Gpu
 from engine.hub import resolve
+from engine.interface.request import AnalysisRequest
+from engine.interface.workload import Workload
 from engine.prediction.probe import predict_step
 from engine.prediction.step_time import StepTime
 from engine.prediction.trace_files import TraceFiles
 from engine.prediction.traces import KeptTraces
-from engine.request import AnalysisRequest
 from engine.tracing.lowering import behaviour_of
-from engine.workload import Workload
 
 MIN_BATCHES = 2
 _TRACES = ROOT / "var" / "regret"

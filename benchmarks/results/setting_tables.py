@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from benchmarks.results.cells import Read, table
+from engine.core.fields import Field, Group, described_fields
 from engine.features import CONTRADICTIONS, Values
-from engine.fields import Field, Group, described_fields
-from engine.texts import GENERATED, Texts
-from engine.workload import Workload
+from engine.interface.texts import GENERATED, Texts
+from engine.interface.workload import Workload
 
 _FIELDS = described_fields(Workload)
 _REFUSED = _FIELDS | described_fields(Texts)

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.step_time.rows import DATA, gpus
-from engine.choices import Precision
+from engine.core.choices import Precision
 from engine.gpus import Gpu
 from engine.prediction.kernels import kind_of
 from engine.prediction.step_time import step_work

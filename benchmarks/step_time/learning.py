@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from benchmarks.step_time.predictions import Predicted
+from engine.interface.workload import Workload
 from engine.prediction.correction import Experience
 from engine.prediction.intervals import Counted, Residual
 from engine.prediction.past_errors import percentile
 from engine.prediction.speed_model import step_predictor
 from engine.prediction.step_time import HOST_DECIDES
-from engine.workload import Workload
 
 _THIS = Workload("bert")
 """Stands for the workload of the row to predict, whichever it is."""

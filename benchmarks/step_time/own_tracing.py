@@ -16,10 +16,10 @@ from typing import Any
 from benchmarks.step_time.rows import OWN_GPU
 from engine.gpus import GPUS
 from engine.hub import resolve
+from engine.interface.workload import Workload
 from engine.prediction.step_time import runs
 from engine.prediction.traces import trace_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from benchmarks.step_time.fitting import fit
 from benchmarks.step_time.rows import DATA, Row, gpus
 from benchmarks.step_time.table import Table
 from benchmarks.step_time.work import architecture, operations_of
-from engine.choices import Precision
+from engine.core.choices import Precision
 from engine.prediction.speed_model import FILE as CONSTANTS
 from engine.prediction.speed_model import speed_model
 from engine.prediction.step_time import StepTime, family_of, step_work

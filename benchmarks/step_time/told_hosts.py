@@ -22,7 +22,7 @@ from benchmarks.step_time.own import own_rows, trace_missing_own
 from benchmarks.step_time.predictions import hosts
 from benchmarks.step_time.rows import Row, gpus
 from benchmarks.step_time.work import is_traced, operations_of
-from engine.choices import Precision
+from engine.core.choices import Precision
 from engine.prediction.measured_host import launch_seconds
 from engine.prediction.step_time import StepWork, step_work
 

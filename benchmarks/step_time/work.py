@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.step_time.rows import OWN, Row
 from benchmarks.torchvision_here import DECLARED
-from engine.environments import create
 from engine.prediction.kernels import kind_of
 from engine.tracing.trace import Operation
+from engine.versions.environments import create
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "var" / "step_time"

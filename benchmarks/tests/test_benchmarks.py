@@ -33,12 +33,12 @@ from benchmarks.searchers import (
     small_workload,
     true_maximum,
 )
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
-from engine.result import Source, Trial
+from engine.interface.result import Source, Trial
+from engine.interface.workload import Workload
 from engine.tests.conftest import small_workload as small_preset
 from engine.tracing.recorder import MemoryLimitExceeded
-from engine.workload import Workload
 
 MIB = 2**20
 

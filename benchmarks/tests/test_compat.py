@@ -18,8 +18,8 @@ from benchmarks.compat.cases import CASES, Case
 from benchmarks.compat.rows import Difference, Row
 from benchmarks.results.compat_tables import compat
 from benchmarks.results.files import Machine, Result
-from engine import software
-from engine.errors import EngineError
+from engine.core.errors import EngineError
+from engine.versions import software
 
 REFERENCE = Row("3.11", "2.13.0", "5.23.0", "2.13.0+cpu", "", "2026-11-26", {"BERT": {"peak": 100}})
 BUILD = replace(REFERENCE, torch="2.9.1", installed="2.9.1+cu128", cuda="12.8")

@@ -27,11 +27,11 @@ from benchmarks.gpu.results import (
 )
 from benchmarks.gpu.run import ON_A_GPU, Budget, Capacities, Item, Kind, Run, plan
 from benchmarks.gpu.workloads import FULL, QUICK, Benchmarked, Half, chosen
-from engine.checked import FixedCost
-from engine.errors import EngineError, InvalidInput, MeasurementFailed
+from engine.core.errors import EngineError, InvalidInput, MeasurementFailed
+from engine.gpus.checked import FixedCost
+from engine.interface.result import MeasuredOn, Source, Trial
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.result import MeasuredOn, Source, Trial
 
 GIB = 2**30
 H200 = Device(

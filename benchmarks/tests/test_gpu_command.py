@@ -14,9 +14,9 @@ from benchmarks.gpu.commands import Order, measure, predict
 from benchmarks.gpu.processes import PredictionRequest, Predictions
 from benchmarks.gpu.results import Device, Results, Row, Search, load
 from benchmarks.tests.test_gpu_benchmark import H200
-from engine.errors import EngineError, MeasurementFailed
+from engine.core.errors import EngineError, MeasurementFailed
+from engine.interface.result import MeasuredOn, Source, Trial
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.result import MeasuredOn, Source, Trial
 
 MIB = 2**20
 ON_CPU = Device(

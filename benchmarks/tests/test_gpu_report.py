@@ -25,10 +25,10 @@ from benchmarks.gpu.report_text import report, table
 from benchmarks.gpu.results import Predicted, Results, Row, Search
 from benchmarks.gpu.workloads import FULL, Half
 from benchmarks.tests.test_gpu_benchmark import H200
+from engine.interface.result import Source, Trial
+from engine.interface.workload import Workload
 from engine.prediction.intervals import Counted, RelativeRange, append_residuals, read_residuals
 from engine.prediction.step_time import KernelTime, Part, Scales, StepWork
-from engine.result import Source, Trial
-from engine.workload import Workload
 
 GIB = 2**30
 SHARES = st.lists(st.floats(-0.9, 10, allow_nan=False), min_size=1, max_size=60)

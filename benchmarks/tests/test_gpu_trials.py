@@ -12,11 +12,11 @@ import pytest
 
 from benchmarks.gpu import processes
 from benchmarks.gpu.processes import Trials
-from engine.errors import MeasurementFailed
+from engine.core.errors import MeasurementFailed
+from engine.interface.result import Source, Trial
+from engine.interface.workload import Workload
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.result import Source, Trial
-from engine.workload import Workload
 
 ORDER = TrialOrder(Workload("bert"), 8)
 GIB = 2**30
@@ -97,8 +97,8 @@ def test_a_gpus_file_is_predicted_and_calibrated_without_the_gpu() -> None:
     from benchmarks.gpu.processes import PredictionRequest
     from benchmarks.gpu.results import Device, Results, Row
     from benchmarks.gpu.workloads import QUICK
+    from engine.interface.result import MeasuredOn
     from engine.prediction.step_time import UNSCALED
-    from engine.result import MeasuredOn
 
     facts = DeviceFacts("cuda", "NVIDIA H200", 140 * GIB, GIB // 2, 9.0)
     bert = QUICK[0]

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.memory_curves import coarse_sizes, crossing, memory_curves
 from engine.gpus import GPUS
+from engine.interface.result import Source, Trial
 from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import trace
-from engine.result import Source, Trial
 from engine.tests.conftest import small_models, small_workload
 from engine.tracing.lowering import cuda_behaviour
 

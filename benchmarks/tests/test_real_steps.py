@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.compat import real_steps
-from engine.environments import Environment
 from engine.models.presets import PRESETS
+from engine.versions.environments import Environment
 
 Line = tuple[str, str, int | str]
 

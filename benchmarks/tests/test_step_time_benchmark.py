@@ -15,7 +15,7 @@ from benchmarks.step_time import predictions
 from benchmarks.step_time.predictions import Predicted
 from benchmarks.step_time.rows import CHECKED, FITTED, OWN, Row, gpus, read_rows
 from engine.answer.economics import GPUS_NOISE, MOVES_NOISE, Verdict
-from engine.choices import Precision
+from engine.core.choices import Precision
 from engine.prediction import correction
 from engine.prediction.kernels import Kind
 from engine.prediction.step_time import step_work

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InvalidInput
-from ..parsing import plain_text, shown, whole_number
+from ..core.errors import InvalidInput
+from ..core.parsing import plain_text, shown, whole_number
 
 _MIB = 2**20
 _FIRST_INTERVAL_BITS = 20

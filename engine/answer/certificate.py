@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from ..features.training import MAX_ACCUMULATION
-from ..request import TRIAL_FIELDS, AnalysisRequest, Request, as_flags
-from ..result import MeasuredOn, Source
-from ..workload import Workload
+from ..interface.request import TRIAL_FIELDS, AnalysisRequest, Request, as_flags
+from ..interface.result import MeasuredOn, Source
+from ..interface.workload import Workload
 
 
 def model_commands(

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..assumptions import Assumptions
-from ..errors import DoesNotFit, InvalidInput
+from ..core.errors import DoesNotFit, InvalidInput
+from ..core.parsing import positive_number, shown
+from ..core.sizes import GIB, gib
+from ..interface.assumptions import Assumptions
+from ..interface.request import AnalysisRequest
+from ..interface.result import AnalysisResult, Source, Trial
+from ..interface.workload import Workload
 from ..models.config import read_config_file
-from ..parsing import positive_number, shown
-from ..request import AnalysisRequest
-from ..result import AnalysisResult, Source, Trial
-from ..sizes import GIB, gib
-from ..workload import Workload
 
 _TABLE = "check"
 
@@ -49,7 +49,7 @@ class Description:
     """A training run as its file describes it.
 
     Attributes:
-        given: Fields of an :class:`~engine.request.AnalysisRequest`, not checked yet.
+        given: Fields of an :class:`~engine.interface.request.AnalysisRequest`, not checked yet.
         script: Names of a custom step or a script, by key of the file; empty for a model.
     """
 

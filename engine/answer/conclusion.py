@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..request import AnalysisRequest, Request
-from ..result import (
+from ..interface.request import AnalysisRequest, Request
+from ..interface.result import (
     AnalysisResult,
     BatchLengths,
     Comparison,
@@ -17,7 +17,7 @@ from ..result import (
     TimelinePoint,
     Trial,
 )
-from ..workload import Workload
+from ..interface.workload import Workload
 from .certificate import model_commands
 from .economics import FILLED_NOISE, Speedup, savings, speedup, speedup_in_turn, within
 from .energy import limit_watts, power_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ..choices import (
+from ..core.choices import (
     ZERO,
     Adapter,
     Attention,
@@ -14,9 +14,9 @@ from ..choices import (
     Quantization,
     Recompute,
 )
+from ..core.optimizers import PROJECTED_MODULES
+from ..interface.workload import Workload
 from ..models.tasks import Task
-from ..optimizers import PROJECTED_MODULES
-from ..workload import Workload
 
 HALF = {Precision.BF16_MIXED: "bfloat16", Precision.FP16_MIXED: "float16"}
 

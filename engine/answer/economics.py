@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
-from ..assumptions import Assumptions
-from ..result import Comparison, Energy, Savings, Source
+from ..interface.assumptions import Assumptions
+from ..interface.result import Comparison, Energy, Savings, Source
 from .energy import Power
 
 FILLED_NOISE = 0.03

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..gpus import GPUS, catalogue_name
-from ..result import AnalysisResult, GpuFacts, MeasuredOn, Trial
+from ..interface.result import AnalysisResult, GpuFacts, MeasuredOn, Trial
 
 IDLE_SHARE = 0.156
 BUSY_SHARE = 0.725

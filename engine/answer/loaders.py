@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..choices import Batching
-from ..workload import Workload
+from ..core.choices import Batching
+from ..interface.workload import Workload
 
 _FLATTENED = "DataCollatorWithFlattening()"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from ..assumptions import Assumptions
-from ..result import GlobalBatch
-from ..workload import Workload
+from ..interface.assumptions import Assumptions
+from ..interface.result import GlobalBatch
+from ..interface.workload import Workload
 from .ladder import Rung
 
 
@@ -102,7 +102,7 @@ class Plan:
         ladder: The best combinations of moves on the current GPU, in order; empty if none is set.
         room: Uses of the memory left free on the current GPU; ``None`` if there are none.
         global_batch: Split that keeps the global batch on the current GPU; ``None`` without one.
-        software: As in :class:`~engine.result.AnalysisResult`.
+        software: As in :class:`~engine.interface.result.AnalysisResult`.
     """
 
     model_name: str

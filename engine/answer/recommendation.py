@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 
-from ..request import Request
-from ..result import GlobalBatch, Source
+from ..interface.request import Request
+from ..interface.result import GlobalBatch, Source
 from .economics import Speedup
 from .search import SearchOutcome
 from .worth import Option, is_worth_it, least_speedup

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..request import MAX_BATCH_SIZE
-from ..result import Trial
+from ..interface.request import MAX_BATCH_SIZE
+from ..interface.result import Trial
 
 _FOLLOWED = 5
 # The guess, and memory figures that are wrong (or not linear), choose this many probes at most.

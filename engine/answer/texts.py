@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..choices import Goal
-from ..request import AnalysisRequest
-from ..result import GpuFacts, Trial
-from ..sizes import gib_of
-from ..texts import GenerationAnswer, LongestThatFits, TextResult
+from ..core.choices import Goal
+from ..core.sizes import gib_of
+from ..interface.request import AnalysisRequest
+from ..interface.result import GpuFacts, Trial
+from ..interface.texts import GenerationAnswer, LongestThatFits, TextResult
 from .ladder import listed
 
 _WORTH_NAMING = 0.1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from ..choices import ZERO, CrossEntropy, Method, Parallelism, Precision, Recompute, Rollout
+from ..core.choices import ZERO, CrossEntropy, Method, Parallelism, Precision, Recompute, Rollout
+from ..core.optimizers import PROJECTED_MODULES, Optimizer
+from ..interface.workload import Workload
 from ..models.tasks import Task
-from ..optimizers import PROJECTED_MODULES, Optimizer
-from ..workload import Workload
 from .config_parts import (
     LIGER,
     joined,

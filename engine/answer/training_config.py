@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..choices import ZERO, Batching, Method, Parallelism, Precision
+from ..core.choices import ZERO, Batching, Method, Parallelism, Precision
+from ..core.optimizers import Optimizer
+from ..interface.workload import Workload
 from ..models.tasks import Task
-from ..optimizers import Optimizer
-from ..workload import Workload
 from .config_parts import (
     HALF,
     joined,

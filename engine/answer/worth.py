@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..result import Source
+from ..interface.result import Source
 from .economics import Speedup
 
 WORTH_PREDICTED = 1.05

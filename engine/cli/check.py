@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..answer.check import KEYS, Limits, check, nothing_fits, read_description
-from ..errors import DoesNotFit, InvalidInput
+from ..core.errors import DoesNotFit, InvalidInput
 from ..events import Event
-from ..request import AnalysisRequest
-from ..result import AnalysisResult
+from ..interface.request import AnalysisRequest
+from ..interface.result import AnalysisResult
 from ..script.program import Program
 from ..script.request import Script, ScriptRequest
 from .commands import FAILED, OK, add_script_flags, factory, script_of

@@ -13,24 +13,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .. import software
-from ..checked import own_check
 from ..client import Delivery, Lab
-from ..errors import InvalidInput
-from ..fields import NONE
+from ..core.errors import InvalidInput
+from ..core.fields import NONE
+from ..features.length_distribution import FIELD, Lengths
 from ..gpus import GPUS, HOW_TO_LIST, LOCAL
-from ..lengths import FIELD, Lengths
+from ..gpus.checked import own_check
+from ..interface.request import FIELDS, AnalysisRequest
+from ..interface.result import AnalysisResult, BatchTrials, Trial
+from ..interface.texts import TextResult
+from ..interface.tokens import tokens_of, tokens_per_second
+from ..interface.workload import Workload
 from ..models.architectures import ARCHITECTURES
 from ..models.config import read_config_file
 from ..models.presets import PRESETS, named
-from ..request import FIELDS, AnalysisRequest
-from ..result import AnalysisResult, BatchTrials, Trial
 from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
-from ..texts import TextResult
-from ..tokens import tokens_of, tokens_per_second
-from ..workload import Workload
+from ..versions import software
 from .recorded import FLAG as RECORDED
 from .recorded import recorded_of
 from .sample import FLAGS, size_by_sample

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..assumptions import Assumptions
-from ..fields import Field, Group, described_fields
+from ..core.fields import Field, Group, described_fields
 from ..gpus import ANY, LOCAL
-from ..request import FIELDS
-from ..workload import Workload
+from ..interface.assumptions import Assumptions
+from ..interface.request import FIELDS
+from ..interface.workload import Workload
 
 PUBLISHED_GPU = "a10"
 """The GPU whose measurement of forward against backward is published."""
@@ -16,7 +16,7 @@ PUBLISHED_GPU = "a10"
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag of the command line for one field of :data:`engine.request.FIELDS`.
+    """A flag of the command line for one field of :data:`engine.interface.request.FIELDS`.
 
     Attributes:
         bare: Its value where it stands alone; ``None`` if it needs one.

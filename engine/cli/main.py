@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..checked import SECONDS
-from ..errors import EngineError, InvalidInput, needing_the_engine
-from ..fields import Group
-from ..process import collect_rarely
-from ..releases import check_releases, described, naming_untested
+from ..core.errors import EngineError, InvalidInput, needing_the_engine
+from ..core.fields import Group
+from ..core.process import collect_rarely
+from ..gpus.checked import SECONDS
+from ..versions.releases import check_releases, described, naming_untested
 from . import commands, texts, validate
 from .check import add_check_command
 from .commands import FAILED, OK

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..answer.conclusion import times
+from ..core.sizes import gib
 from ..gpus import GPUS
-from ..result import Source
-from ..sizes import gib
-from ..software import in_words
-from ..tokens import Tokens, tokens_of
+from ..interface.result import Source
+from ..interface.tokens import Tokens, tokens_of
+from ..versions.software import in_words
 from .terminal import bullets, section, speed_headings, table
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..recorded import RecordedFile
-from ..recording.reading import FIELD, recorded_for
-from ..request import Request
+from ..interface.request import Request
+from ..records.comparison import RecordedFile
+from ..records.reading import FIELD, recorded_for
 
 FLAG = "--recorded"
 
@@ -27,6 +27,6 @@ def recorded_of(options: argparse.Namespace, request: Request) -> RecordedFile |
     """The file that the flag names; ``None`` without it.
 
     Raises:
-        InvalidInput: As :func:`~engine.recording.reading.recorded_for` says.
+        InvalidInput: As :func:`~engine.records.reading.recorded_for` says.
     """
     return recorded_for(request, options.recorded)

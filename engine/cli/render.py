@@ -12,10 +12,10 @@ from rich.text import Text
 from ..answer.certificate import measured_on_rows
 from ..answer.economics import Speedup
 from ..answer.worth import is_worth_it, may_be_worth_it
-from ..models.tasks import SIZES
-from ..optimizers import Optimizer
-from ..request import FIELDS
-from ..result import (
+from ..core.optimizers import Optimizer
+from ..core.sizes import GIB, gib
+from ..interface.request import FIELDS
+from ..interface.result import (
     AnalysisResult,
     BatchLengths,
     Energy,
@@ -25,10 +25,10 @@ from ..result import (
     Source,
     Trial,
 )
-from ..sizes import GIB, gib
-from ..software import in_words
-from ..tokens import Tokens, tokens_of
-from ..workload import Workload
+from ..interface.tokens import Tokens, tokens_of
+from ..interface.workload import Workload
+from ..models.tasks import SIZES
+from ..versions.software import in_words
 from . import terminal
 
 NOT_KNOWN = "-"

@@ -8,13 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..core.parsing import shown
+from ..core.sizes import GIB
 from ..gpus import LOCAL, Gpu, Vendor, by_family
 from ..models.architectures import ARCHITECTURES, Architecture
 from ..models.coverage import Coverage, checked_with
 from ..models.model import Model
 from ..models.tasks import SizeLimits
-from ..parsing import shown
-from ..sizes import GIB
 from . import terminal
 from .render import NOT_KNOWN
 

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..core.sizes import GIB, gib
+from ..interface.workload import Workload
 from ..prediction.intervals import Counted
-from ..sizes import GIB, gib
-from ..workload import Workload
 from .render import describe, figures_table
 from .terminal import section, table
 

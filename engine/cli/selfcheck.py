@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..checked import Comparison, SelfCheck, measured_rows, write_own
+from ..gpus.checked import Comparison, SelfCheck, measured_rows, write_own
 from .commands import FAILED, OK
 from .terminal import answer, bullets, progress, section, table
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from ..errors import EngineError
+from ..core.errors import EngineError
 
 _PACKAGE = Path(__file__).parents[1]
 

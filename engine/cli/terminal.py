@@ -14,8 +14,8 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 from ..events import Event, Log, Stage, about, seconds_left
-from ..result import Trial
-from ..tokens import Tokens
+from ..interface.result import Trial
+from ..interface.tokens import Tokens
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

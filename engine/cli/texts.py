@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..choices import Goal
-from ..errors import InvalidInput
-from ..fields import described_fields
-from ..goals import GENERATES, counts
+from ..core.choices import Goal
+from ..core.errors import InvalidInput
+from ..core.fields import described_fields
+from ..core.sizes import gib
 from ..gpus import HOW_TO_LIST, LOCAL
-from ..request import AnalysisRequest
-from ..result import Source
-from ..sizes import gib
-from ..texts import GenerationAnswer, LongestThatFits, TextResult, Texts
-from ..workload import Workload
+from ..interface.goals import GENERATES, counts
+from ..interface.request import AnalysisRequest
+from ..interface.result import Source
+from ..interface.texts import GenerationAnswer, LongestThatFits, TextResult, Texts
+from ..interface.workload import Workload
 from .commands import FAILED, OK, Pushing, given_fields
 from .flags import ALLOCATOR, BATCH_SIZE, CATALOGUE_GPU, MEMORY_LIMIT, WORKLOAD, Flag, field_flag
 from .terminal import answer, progress

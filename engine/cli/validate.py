@@ -11,12 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
 from ..gpus import GPUS, LOCAL
+from ..interface.request import AnalysisRequest
 from ..models.presets import PRESETS
-from ..parsing import shown
 from ..prediction.intervals import OWN_FILE_VARIABLE, append_residuals, own_file
-from ..request import AnalysisRequest
 from .commands import FAILED, OK, given_fields, request_of
 from .terminal import answer, progress
 

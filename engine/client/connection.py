@@ -31,8 +31,8 @@ from urllib.request import (
     build_opener,
 )
 
-from ..parsing import shown, yes_or_no
-from ..process import state_folder
+from ..core.parsing import shown, yes_or_no
+from ..core.process import state_folder
 from .errors import LabError, Misconfigured, Unavailable, refusal
 
 API = "/api/v1"

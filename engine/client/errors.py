@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import EngineError, InvalidInput
+from ..core.errors import EngineError, InvalidInput
 
 
 class LabError(EngineError):

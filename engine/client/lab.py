@@ -9,17 +9,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
 from . import connection
 from .connection import Answer, Connection, Settings
 from .errors import LabError, NotFinished, Refused
 from .outbox import Delivery, Entry, Outbox, analysis_document, training_document
 
 if TYPE_CHECKING:
-    from ..recording.record import TrainingRecord
-    from ..request import AnalysisRequest
-    from ..result import AnalysisResult
-    from ..texts import TextResult
+    from ..interface.request import AnalysisRequest
+    from ..interface.result import AnalysisResult
+    from ..interface.texts import TextResult
+    from ..records.record import TrainingRecord
 
 POLL_SECONDS = 0.5
 MAX_WAIT_SECONDS = 20.0
@@ -144,7 +144,8 @@ class Lab:
 
         Args:
             wait: Seconds to wait for it to finish; 0 does not wait.
-            **fields: Fields of :class:`engine.request.AnalysisRequest`, such as ``model``, ``gpu``,
+            **fields: Fields of :class:`engine.interface.request.AnalysisRequest`, such as
+            ``model``, ``gpu``,
                 ``current_batch_size``, ``precision``. With ``goal="generation"`` it finds how many
                 texts can be generated at once, and how long; with ``goal="length"`` the longest
                 sequence that fits in training.

@@ -28,10 +28,10 @@ from ..prediction.speed_model import STEP_PREDICTOR, step_predictor
 from .errors import LabError, Refused
 
 if TYPE_CHECKING:  # callers that have one have loaded its module
-    from ..recording.record import TrainingRecord
-    from ..request import AnalysisRequest
-    from ..result import AnalysisResult
-    from ..texts import TextResult
+    from ..interface.request import AnalysisRequest
+    from ..interface.result import AnalysisResult
+    from ..interface.texts import TextResult
+    from ..records.record import TrainingRecord
 
 SCHEMA_VERSION = 1
 """Version of the analysis document. A lab refuses versions that it does not know."""

@@ -1,7 +1,7 @@
 """The features of a training run: for each, its fields and the settings it does not combine with.
 
-No torch in here: the site reads them too. :class:`~engine.workload.Workload` has all fields, and
-:data:`CONTRADICTIONS` all rules. A new field stands in the module of its feature.
+No torch in here: the site reads them too. :class:`~engine.interface.workload.Workload` has all
+fields, and :data:`CONTRADICTIONS` all rules. A new field stands in the module of its feature.
 """
 
 from __future__ import annotations

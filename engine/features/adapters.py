@@ -5,20 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import Adapter, Parallelism, Quantization
-from ..fields import Described, Group, Interval
+from ..core.choices import Adapter, Parallelism, Quantization
+from ..core.fields import Described, Group, Interval
+from ..core.optimizers import Optimizer
 from ..models.tasks import Task
-from ..optimizers import Optimizer
-from .contradiction import (
-    GIVEN,
-    NAMED,
-    NOT_GIVEN,
-    ON,
-    QUANTIZED,
-    Contradiction,
-    one_of,
-    other_than,
-)
+from .contradiction import GIVEN, NAMED, NOT_GIVEN, ON, QUANTIZED, Contradiction, one_of, other_than
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,20 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import (
-    Attention,
-    CrossEntropy,
-    Parallelism,
-    Rotation,
-)
-from ..fields import Described, Group, Interval
+from ..core.choices import Attention, CrossEntropy, Parallelism, Rotation
+from ..core.fields import Described, Group, Interval
 from ..models.tasks import Task
-from .contradiction import (
-    GIVEN,
-    Contradiction,
-    one_of,
-    other_than,
-)
+from .contradiction import GIVEN, Contradiction, one_of, other_than
 from .parts import NOT_IN_PARTS
 
 

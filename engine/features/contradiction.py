@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..choices import Batching, CrossEntropy, Method, Quantization
+from ..core.choices import Batching, CrossEntropy, Method, Quantization
 
 Settings = Any
-"""A workload, or :class:`engine.texts.Texts`: their modules import these rules."""
+"""A workload, or :class:`engine.interface.texts.Texts`: their modules import these rules."""
 
 
 @dataclass(frozen=True)

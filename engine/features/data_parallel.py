@@ -5,17 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import (
-    ZERO,
-    Parallelism,
-)
-from ..fields import Described, Group, Interval
-from .contradiction import (
-    ON,
-    Contradiction,
-    one_of,
-    other_than,
-)
+from ..core.choices import ZERO, Parallelism
+from ..core.fields import Described, Group, Interval
+from .contradiction import ON, Contradiction, one_of, other_than
 
 
 @dataclass(frozen=True, kw_only=True)

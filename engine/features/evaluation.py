@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ..choices import Batching, Parallelism
-from ..fields import Described, Group, Interval
+from ..core.choices import Batching, Parallelism
+from ..core.fields import Described, Group, Interval
 from ..models.tasks import MAX_SEQUENCE_LENGTH, Task
 from .contradiction import GIVEN, NOT_GIVEN, OF_ANSWERS, Contradiction, one_of, other_than
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import (
-    Parallelism,
-)
-from ..fields import Described, Group, Interval
-from .contradiction import (
-    Contradiction,
-    one_of,
-    other_than,
-)
+from ..core.choices import Parallelism
+from ..core.fields import Described, Group, Interval
+from .contradiction import Contradiction, one_of, other_than
 from .parts import DEGREES
 
 

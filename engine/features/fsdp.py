@@ -5,20 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import (
-    Parallelism,
-    Quantization,
-    ReduceDtype,
-)
-from ..fields import Described, Group, Interval
+from ..core.choices import Parallelism, Quantization, ReduceDtype
+from ..core.fields import Described, Group, Interval
 from ..models.tasks import Task
-from .contradiction import (
-    GIVEN,
-    ON,
-    Contradiction,
-    one_of,
-    other_than,
-)
+from .contradiction import GIVEN, ON, Contradiction, one_of, other_than
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import Attention, Batching
-from ..fields import Described, Group, Interval
-from ..lengths import EXAMPLE
+from ..core.choices import Attention, Batching
+from ..core.fields import Described, Group, Interval
 from ..models.tasks import Task
 from .contradiction import GIVEN, NOT_GIVEN, OF_ANSWERS, VARIES, Contradiction, one_of, other_than
+from .length_distribution import EXAMPLE
 
 
 @dataclass(frozen=True, kw_only=True)

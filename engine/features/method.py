@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ..choices import Method, Parallelism, Precision, Quantization, Rollout
-from ..fields import Described, Group, Interval
+from ..core.choices import Method, Parallelism, Precision, Quantization, Rollout
+from ..core.fields import Described, Group, Interval
 from ..models.presets import PRESETS
 from ..models.tasks import MAX_SEQUENCE_LENGTH, Task
 from .contradiction import (

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from ..choices import (
-    Method,
-)
-from .contradiction import (
-    GIVEN,
-    IN_PARTS,
-    ON,
-    VARIES,
-    Values,
-    other_than,
-)
+from ..core.choices import Method
+from .contradiction import GIVEN, IN_PARTS, ON, VARIES, Values, other_than
 
 DEGREES = ("tensor_parallel", "pipeline_parallel")
 """Fields that divide a model into parts on several GPUs."""

@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ..choices import (
-    Precision,
-)
-from ..fields import Described, Group, Interval
+from ..core.choices import Precision
+from ..core.fields import Described, Group, Interval
 from ..models.tasks import Task
-from .contradiction import (
-    NAMED,
-    Contradiction,
-    one_of,
-    other_than,
-)
+from .contradiction import NAMED, Contradiction, one_of, other_than
 
 
 @dataclass(frozen=True, kw_only=True)

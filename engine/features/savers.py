@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import ZERO, Attention, CrossEntropy, Method, Parallelism, Precision, Recompute
-from ..fields import Described, Group, Interval
+from ..core.choices import ZERO, Attention, CrossEntropy, Method, Parallelism, Precision, Recompute
+from ..core.fields import Described, Group, Interval
+from ..core.optimizers import Optimizer
 from ..models.tasks import Task
-from ..optimizers import Optimizer
 from .contradiction import IN_PARTS, OFF, ON, Contradiction, is_of_a_package, one_of, other_than
 
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..choices import (
-    Parallelism,
-)
+from ..core.choices import Parallelism
 from .context_parallel import ContextParallel
-from .contradiction import (
-    Contradiction,
-    one_of,
-    other_than,
-)
+from .contradiction import Contradiction, one_of, other_than
 from .data_parallel import DataParallel
 from .expert_parallel import ExpertParallel
 from .fsdp import Fsdp

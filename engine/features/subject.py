@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..fields import Described, Group, Interval
+from ..core.fields import Described, Group, Interval
 from ..models.config import MAX_LABEL_COUNT
 from ..models.tasks import Task
 

@@ -5,14 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..fields import Described, Group, Interval
-from .contradiction import (
-    GIVEN,
-    ON,
-    Contradiction,
-    one_of,
-    other_than,
-)
+from ..core.fields import Described, Group, Interval
+from .contradiction import GIVEN, ON, Contradiction, one_of, other_than
 
 
 @dataclass(frozen=True, kw_only=True)

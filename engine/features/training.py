@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..choices import Attention, Mode, Parallelism, Precision
-from ..fields import Described, Group, Interval
+from ..core.choices import Attention, Mode, Parallelism, Precision
+from ..core.fields import Described, Group, Interval
+from ..core.optimizers import Optimizer
 from ..models.diffusion import IMAGE_MULTIPLE
 from ..models.tasks import Task
-from ..optimizers import Optimizer
 from .contradiction import GIVEN, ON, Contradiction, is_of_a_package, one_of, other_than
 
 MAX_ACCUMULATION = 1024

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any
 
-from ..border import settle
-from ..errors import InvalidInput
-from ..fields import Described, Group, Interval, described_fields
-from ..parsing import unknown_fields
-from ..sizes import GIB
+from ..core.border import settle
+from ..core.errors import InvalidInput
+from ..core.fields import Described, Group, Interval, described_fields
+from ..core.parsing import unknown_fields
+from ..core.sizes import GIB
 from .catalogue import BUILT_IN
 from .gpu import Gpu, Vendor
 from .names import ANY, LOCAL, catalogue_name

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from ..errors import InvalidInput
-from ..parsing import shown
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
 from .catalogue import GPUS
 from .gpu import Gpu
 

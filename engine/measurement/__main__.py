@@ -3,7 +3,7 @@
 It ends with its parent from its first moment on, though loading what it needs takes seconds.
 """
 
-from ..process import die_with_parent
+from ..core.process import die_with_parent
 
 if __name__ == "__main__":
     die_with_parent()

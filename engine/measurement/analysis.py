@@ -15,23 +15,20 @@ from ..answer.expectation import expected_limit
 from ..answer.recommendation import Recommendation, recommend_measured
 from ..answer.search import SearchOutcome, find_largest
 from ..answer.worth import Option, is_worth_it
-from ..errors import EngineError, MeasurementFailed
+from ..core.errors import EngineError, MeasurementFailed
+from ..core.sizes import gib
 from ..events import Event, Log, Stage
-from ..fixed_costs import CUDNN_BYTES, fixed_costs
+from ..gpus.fixed_costs import CUDNN_BYTES, fixed_costs
 from ..hub import resolve
+from ..interface.request import AnalysisRequest, Request
+from ..interface.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Source, Trial
 from ..parallel.interconnect import accumulation_caveats
-from ..prediction.analysis import (
-    curve,
-    reporting_probe,
-)
+from ..prediction.analysis import curve, reporting_probe
 from ..prediction.caveats import smaller_multiple_caveat
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.refusals import does_not_fit
 from ..prediction.tracer import TraceAt
 from ..prediction.traces import trace_request
-from ..request import AnalysisRequest, Request
-from ..result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Source, Trial
-from ..sizes import gib
 from ..step.building import cache_caveats
 from ..tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .device import device_for, in_the_catalogue, local_price_per_hour

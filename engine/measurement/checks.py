@@ -14,25 +14,20 @@ from statistics import median
 import torch
 
 from ..answer.search import find_largest
-from ..errors import DoesNotFit, InvalidInput
+from ..core.errors import DoesNotFit, InvalidInput
 from ..events import Event, Log
 from ..gpus import GPUS, LOCAL, catalogue_name
 from ..hub import resolve
+from ..interface.result import GpuFacts, Source, Trial
+from ..interface.workload import Workload
 from ..prediction.analysis import format_trial
 from ..prediction.intervals import PUBLISHED, Counted, Residual, own_file, read_residuals
-from ..prediction.probe import (
-    operations_seconds,
-    predict_live_memory,
-    predict_memory,
-    predict_step,
-)
+from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory, predict_step
 from ..prediction.speed_model import step_predictor
 from ..prediction.tracer import TraceAt, trace
 from ..prediction.traces import trace_workload
-from ..result import GpuFacts, Source, Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
-from ..workload import Workload
 from .device import in_the_catalogue, lacking_devices, limited_device
 from .parent import local_device, measure
 from .protocol import DeviceFacts, TrialOrder

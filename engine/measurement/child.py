@@ -21,13 +21,13 @@ from functools import partial
 from types import ModuleType
 from typing import NoReturn
 
-from ..errors import EngineError, MeasurementFailed, report_unexpected
+from ..core.errors import EngineError, MeasurementFailed, report_unexpected
+from ..core.process import end_with
+from ..interface.result import MeasuredOn, Trial
+from ..interface.workload import Workload
 from ..parallel.group import join_group
-from ..process import end_with
-from ..result import MeasuredOn, Trial
 from ..script.factory import Factory, ScriptFailed
 from ..script.program import Program
-from ..workload import Workload
 from . import cpu, cuda, mps, programs
 from .compilation import FirstRun, first_run
 from .environment import device_kind, here, measured_on

@@ -10,19 +10,14 @@ from pathlib import Path
 
 import torch
 
-from ..errors import MeasurementFailed
+from ..core.errors import MeasurementFailed
 from ..events import Event, Log
 from ..hub import resolve
-from ..result import Source
-from ..workload import Workload
+from ..interface.result import Source
+from ..interface.workload import Workload
 from .analysis import MEASURED_NOISE
 from .environment import device_kind
-from .parent import (
-    DEADLINE_SECONDS,
-    OutOfTime,
-    local_device,
-    measure_first_run,
-)
+from .parent import DEADLINE_SECONDS, OutOfTime, local_device, measure_first_run
 from .protocol import TrialOrder
 from .steps import Steps, steps_of, time_steps
 

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from ..interface.result import Source, Trial
+from ..interface.workload import Workload
 from ..parallel.group import recording
-from ..result import Source, Trial
 from ..script.running import ProgramSteps
 from ..script.unlike_steps import STEPS
 from ..tracing.recorder import MemoryLimitExceeded, MemoryRecorder
 from ..tracing.trace import Trace
-from ..workload import Workload
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .steps import (
     WARM_UP_STEPS,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from ..result import Source, Trial
+from ..interface.result import Source, Trial
 from ..script.running import ProgramSteps
 from ..tracing.recorder import MemoryRecorder, Recorded
 from ..tracing.trace import Trace

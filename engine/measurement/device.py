@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..checked import known_gpus
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
+from ..core.sizes import gib
 from ..gpus import Gpu, catalogue_name
-from ..request import Request
-from ..result import GpuFacts
-from ..sizes import gib
-from ..workload import Workload
+from ..gpus.checked import known_gpus
+from ..interface.request import Request
+from ..interface.result import GpuFacts
+from ..interface.workload import Workload
 from .protocol import DeviceFacts
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers
 
-from ..result import MeasuredOn
+from ..interface.result import MeasuredOn
 from .protocol import TrialOrder
 from .steps import steps_of
 

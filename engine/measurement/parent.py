@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput, MeasurementFailed
-from ..result import MeasuredOn, Source, Trial
+from ..core.errors import InvalidInput, MeasurementFailed
+from ..interface.result import MeasuredOn, Source, Trial
 from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder, order_line
 from .trial_process import Ended, waiting
 

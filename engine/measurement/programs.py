@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import NoReturn, Protocol
 
-from ..errors import EngineError
-from ..result import Trial
+from ..core.errors import EngineError
+from ..interface.result import Trial
 from ..script.factory import ScriptFailed
 from ..script.loaders import Loaders
 from ..script.program import Program

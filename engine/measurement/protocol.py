@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..result import LargeTensor, TimelinePoint
+from ..interface.result import LargeTensor, TimelinePoint
+from ..interface.workload import Workload
 from ..script.factory import Factory
 from ..script.program import Program
-from ..workload import Workload
 
 GAVE_UP = 3
 """Exit status of a process whose trial did not fit; its answer says why."""

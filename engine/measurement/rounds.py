@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from ..answer.economics import compare, speedup_in_turn
 from ..answer.worth import WORTH_MEASURED
-from ..errors import MeasurementFailed
+from ..core.errors import MeasurementFailed
 from ..events import Event, Log
-from ..result import Comparison, Trial
+from ..interface.result import Comparison, Trial
 
 ROUNDS = 6
 """The fewest for which the interval covers the true speedup with more than 95% probability."""

@@ -7,8 +7,8 @@ from functools import partial
 
 from ..answer.expectation import expected_limit
 from ..answer.search import SearchOutcome, find_largest
-from ..request import MAX_BATCH_SIZE
-from ..result import GpuFacts, Trial
+from ..interface.request import MAX_BATCH_SIZE
+from ..interface.result import GpuFacts, Trial
 from ..script.factory import ScriptFailed
 from ..script.request import Script, ScriptRequest
 

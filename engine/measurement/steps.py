@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from ..interface.result import Trial
+from ..interface.workload import Workload
 from ..parallel.group import place, slowest
 from ..prediction.timeline import largest_tensors, timeline
-from ..result import Trial
 from ..script.factory import Factory
 from ..script.program import Program
 from ..script.steps import ScriptSteps
@@ -20,7 +21,6 @@ from ..step.rollouts import METRICS, SCORING, Completions, completions_of, roll_
 from ..step.training import Training, build_model, prepare, step_of
 from ..tracing.recorder import Recorded
 from ..tracing.trace import GROWTH, PROMPT, TOKEN, Trace
-from ..workload import Workload
 from .protocol import RecordedStep, TrialOrder
 from .weights import DrawingLater, draw
 

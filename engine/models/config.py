@@ -15,19 +15,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput
-from ..parsing import shown
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
 from . import diffusion, timm_models
 from .architectures import KNOWN, SUPPORTED, Architecture
 from .model import GivenModel
-from .tasks import (
-    MAX_IMAGE_SIZE,
-    MAX_SEQUENCE_LENGTH,
-    USUAL_IMAGES,
-    SizeLimits,
-    Task,
-    spoken,
-)
+from .tasks import MAX_IMAGE_SIZE, MAX_SEQUENCE_LENGTH, USUAL_IMAGES, SizeLimits, Task, spoken
 
 MAX_CONFIG_BYTES = 2**20
 MAX_LABEL_COUNT = 1_000_000

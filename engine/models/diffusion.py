@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InvalidInput
-from ..parsing import shown
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
 from .tasks import SizeLimits
 
 MODEL_TYPE = "diffusers"

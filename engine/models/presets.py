@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput
-from ..parsing import plain_text, shown
+from ..core.errors import InvalidInput
+from ..core.parsing import plain_text, shown
 from . import timm_models
 from .config import describe
 from .model import Model, hub_model

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput
-from ..parsing import shown
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
 from .tasks import SizeLimits
 
 LISTED = Path(__file__).parent / "timm.toml"

@@ -19,8 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..errors import InvalidInput
-from ..workload import Workload
+from ..core.errors import InvalidInput
+from ..interface.workload import Workload
 
 try:
     from transformers.distributed import expert_parallel

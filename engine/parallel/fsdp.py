@@ -30,12 +30,12 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..choices import Parallelism, Precision, ReduceDtype
-from ..errors import InvalidInput
+from ..core.choices import Parallelism, Precision, ReduceDtype
+from ..core.errors import InvalidInput
+from ..interface.workload import Workload
 from ..step.methods import Learner, trained_in
 from ..step.quantizing import place_quantized
 from ..tracing.trace import Category
-from ..workload import Workload
 from . import collectives  # noqa: F401  # so that collectives run on fake tensors
 from .group_recorder import GroupRecorder
 

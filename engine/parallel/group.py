@@ -23,14 +23,14 @@ from torch.distributed.tensor._redistribute import _gen_transform_infos
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ..choices import ZERO, Attention, Parallelism, Quantization
-from ..errors import EngineError, InvalidInput
+from ..core.choices import ZERO, Attention, Parallelism, Quantization
+from ..core.errors import EngineError, InvalidInput
+from ..interface.workload import Workload
 from ..step.context import NOT_ON_A_CPU
 from ..step.methods import trained_in
 from ..step.pipelining import Stage, cut, load_schedule
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import Category
-from ..workload import Workload
 from .ddp import Buckets
 from .experts import divide_experts, expert_mesh, routing_evenly
 from .fsdp import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..choices import ZERO, Parallelism, Precision, ReduceDtype, Rotation
+from ..core.choices import ZERO, Parallelism, Precision, ReduceDtype, Rotation
+from ..core.sizes import gib
 from ..gpus import Gpu
-from ..sizes import gib
+from ..interface.workload import Workload
 from ..step.training import trainable_parameter_count
-from ..workload import Workload
 
 NCCL_PAIR_BYTES = 544 * 2**20
 NCCL_GROUP_BYTES = 688 * 2**20

@@ -29,7 +29,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
 
 _SEQUENCE = Shard(1)
 _HEADS = Shard(2)

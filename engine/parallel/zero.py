@@ -21,10 +21,10 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from ..choices import ZERO, Parallelism, Precision
+from ..core.choices import ZERO, Parallelism, Precision
+from ..interface.workload import Workload
 from ..step.optimizers import make_optimizer
 from ..tracing.trace import Category
-from ..workload import Workload
 from .offload import Host
 from .zero_division import WEIGHTS, Division, Parts
 from .zero_gathering import Gathering, reduce_scatter

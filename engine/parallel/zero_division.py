@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ..choices import ZERO, Quantization
-from ..workload import Workload
+from ..core.choices import ZERO, Quantization
+from ..interface.workload import Workload
 
 WEIGHTS = 3
 """The stage that divides the weights."""

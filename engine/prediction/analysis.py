@@ -10,25 +10,25 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Protocol
 
-from .. import software
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
 from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
-from ..checked import known_gpus
-from ..errors import DoesNotFit, InvalidInput
+from ..core.errors import DoesNotFit, InvalidInput
+from ..core.sizes import gib
 from ..events import Log, Stage
 from ..gpus import GPUS, HOW_TO_LIST, Gpu
+from ..gpus.checked import known_gpus
 from ..hub import resolve
+from ..interface.request import MAX_BATCH_SIZE, AnalysisRequest, Request
+from ..interface.result import AnalysisResult, GpuFacts, Trial
 from ..parallel import interconnect
-from ..request import MAX_BATCH_SIZE, AnalysisRequest, Request
-from ..result import AnalysisResult, GpuFacts, Trial
-from ..sizes import gib
 from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
 from ..step.optimizers import paged_caveats, refresh_caveats
 from ..tracing.lowering import behaviour_of
+from ..versions import software
 from .caveats import (
     NOTHING_RUN,
     caveats_of,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..answer.ladder import listed
 from ..answer.search import SearchOutcome
-from ..choices import Quantization
+from ..core.choices import Quantization
+from ..core.sizes import gib
 from ..gpus import Gpu, Vendor
+from ..interface.request import MAX_BATCH_SIZE, Request
+from ..interface.result import Source, Trial
+from ..interface.workload import Workload
 from ..models.tasks import Task
-from ..request import MAX_BATCH_SIZE, Request
-from ..result import Source, Trial
-from ..sizes import gib
 from ..tracing.trace import Trace
-from ..workload import Workload
 from .host import offload_caveats
 from .intervals import RelativeRange, memory_range
 from .launches import LAUNCH_RANGE

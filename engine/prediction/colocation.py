@@ -14,13 +14,13 @@ import json
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..choices import Parallelism, Precision, Rollout
+from ..core.choices import Parallelism, Precision, Rollout
+from ..core.sizes import gib
 from ..gpus import Gpu
-from ..result import Source, Trial
-from ..sizes import gib
+from ..interface.result import Source, Trial
+from ..interface.workload import Workload
 from ..step.methods import trained_in
 from ..tracing.trace import Trace
-from ..workload import Workload
 from .tracer import meta_model
 
 OUTSIDE_BYTES = 774 * 2**20

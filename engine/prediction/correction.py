@@ -17,10 +17,10 @@ from statistics import fmean
 from typing import Any
 
 from ..answer.recommendation import fit_step_time
-from ..checked import STEP, SelfCheck, in_use
-from ..errors import InvalidInput
-from ..recorded import RecordedFile
-from ..workload import Workload
+from ..core.errors import InvalidInput
+from ..gpus.checked import STEP, SelfCheck, in_use
+from ..interface.workload import Workload
+from ..records.comparison import RecordedFile
 from .intervals import Counted, RelativeRange, Residual, own_file, read_residuals
 from .recorded_steps import Sifted, of_workload
 from .speed_model import step_predictor

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import attrgetter
 
-from ..choices import RESIDUAL_LENGTH, Precision
+from ..core.choices import RESIDUAL_LENGTH, Precision
 from ..gpus import Gpu
-from ..texts import Texts
+from ..interface.texts import Texts
 from ..tracing.trace import ENCODING, PACKING, PROMPT, TOKEN, Operation, Trace
 from .intervals import RelativeRange
 from .kernels import Format, Kernel, Kind, kind_of

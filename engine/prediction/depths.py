@@ -12,15 +12,15 @@ from operator import itemgetter
 import torch
 
 from ..allocator.caching import FREE
-from ..choices import ZERO, Parallelism
-from ..errors import EngineError
+from ..core.choices import ZERO, Parallelism
+from ..core.errors import EngineError
+from ..interface.workload import Workload
 from ..step.pipelining import Stage
 from ..tracing.alignment import NotRepeating
 from ..tracing.blocks import Run, runs_of, with_fewer
 from ..tracing.depth import DeepTrace
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
-from ..workload import Workload
 from .tracer import meta_model, trace_model
 
 TraceModel = Callable[[torch.nn.Module, Workload, int, CudaBehaviour | None], Trace]

@@ -7,13 +7,13 @@ from functools import partial
 
 from ..allocator.options import AllocatorOptions
 from ..answer.search import find_largest
+from ..core.sizes import gib, gib_of
 from ..gpus import Gpu
-from ..request import MAX_BATCH_SIZE, AnalysisRequest
-from ..result import Trial
-from ..sizes import gib, gib_of
+from ..interface.request import MAX_BATCH_SIZE, AnalysisRequest
+from ..interface.result import Trial
+from ..interface.workload import Workload
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import AffineTrace, NotAffine, Trace, is_generating
-from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import HIGH, LOW
 from .probe import predict_trial

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..interface.workload import Workload
 from ..tracing.loops import LoopingTrace
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
-from ..workload import Workload
 from .depths import Depths
 from .tracer import TraceAt
 

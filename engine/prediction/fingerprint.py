@@ -15,7 +15,7 @@ def fingerprint() -> str:
 
     Reads about 1 MB of files and loads neither torch nor transformers.
     """
-    from .. import checked  # these load more than a training job needs
+    from ..gpus import checked  # these load more than a training job needs
     from .intervals import own_file
 
     digest = hashlib.sha256()

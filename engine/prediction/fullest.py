@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+from ..interface.workload import Workload
 from ..tracing.trace import Trace
-from ..workload import Workload
 from .tracer import TraceAt
 
 

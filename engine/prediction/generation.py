@@ -13,11 +13,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from ..choices import OFFLOADED_CACHES, Attention
-from ..errors import InvalidInput
-from ..goals import GENERATES
+from ..core.choices import OFFLOADED_CACHES, Attention
+from ..core.errors import InvalidInput
+from ..core.optimizers import Optimizer
+from ..interface.goals import GENERATES
+from ..interface.texts import Texts, refused
+from ..interface.workload import Workload
 from ..models.tasks import Task
-from ..optimizers import Optimizer
 from ..parallel.group_recorder import GroupRecorder
 from ..parallel.offload import HostTensors
 from ..step.batches import make_batch
@@ -25,13 +27,11 @@ from ..step.building import forward_arguments
 from ..step.caches import Caches
 from ..step.generating import Generation
 from ..step.training import prepare
-from ..texts import Texts, refused
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
-from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import HIGH, LOW
 from .tracer import NO_FLASH, TraceAt, fake_device

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..answer.economics import usd_per_million_samples
-from ..checked import known_gpus
-from ..errors import DoesNotFit, InvalidInput
+from ..core.errors import DoesNotFit, InvalidInput
+from ..core.sizes import GIB
 from ..events import Event, Log, Stage
 from ..gpus import Gpu
-from ..request import AnalysisRequest
-from ..sizes import GIB
+from ..gpus.checked import known_gpus
+from ..interface.request import AnalysisRequest
 from ..tracing.lowering import behaviour_of
 from .analysis import Prediction, price_per_hour
 from .correction import Experience

@@ -10,12 +10,12 @@ from typing import Protocol
 from ..answer.economics import usd_per_million_samples
 from ..answer.plan import GpuOption, Plan
 from ..answer.recommendation import kept_global_batch
-from ..checked import known_gpus
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
+from ..core.sizes import GIB
 from ..gpus import GPUS, Gpu
-from ..request import Request
-from ..result import Trial
-from ..sizes import GIB
+from ..gpus.checked import known_gpus
+from ..interface.request import Request
+from ..interface.result import Trial
 from .intervals import memory_range
 from .limits import Limits, find_limits
 from .step_time import StepTime

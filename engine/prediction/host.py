@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..sizes import gib
+from ..core.sizes import gib
 from ..tracing.trace import COPY, ON_HOST, TOKEN, WAITING_COPY, Operation, Trace
 
 LINK_BYTES_PER_SECOND = 0.75 * 31.5e9

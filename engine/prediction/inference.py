@@ -8,18 +8,18 @@ from dataclasses import replace
 from ..allocator.options import AllocatorOptions
 from ..answer.search import SearchOutcome, find_largest
 from ..answer.texts import limited_by
-from ..choices import Attention, Precision
-from ..errors import DoesNotFit
+from ..core.choices import Attention, Precision
+from ..core.errors import DoesNotFit
 from ..events import Log
 from ..gpus import Gpu
 from ..hub import resolve
-from ..request import AnalysisRequest
-from ..result import Trial
+from ..interface.request import AnalysisRequest
+from ..interface.result import Trial
+from ..interface.texts import GenerationAnswer, Texts
+from ..interface.workload import Workload
 from ..step.building import blaming_the_config
-from ..texts import GenerationAnswer, Texts
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Trace
-from ..workload import Workload
 from .analysis import catalogue_gpu, gpu_facts
 from .decoding import SPEED_RANGE, generation_speed
 from .generation import (

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import EngineError
-from ..process import state_folder
+from ..core.errors import EngineError
+from ..core.process import state_folder
 from .speed_model import speed_model
 
 PUBLISHED = Path(__file__).with_name("calibration.toml")

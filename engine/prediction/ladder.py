@@ -24,13 +24,13 @@ from ..answer.ladder import (
 from ..answer.plan import GpuOption
 from ..answer.recommendation import Bound
 from ..answer.worth import is_worth_it
-from ..choices import ZERO, Mode, Precision
-from ..errors import DoesNotFit, EngineError, InvalidInput
+from ..core.choices import ZERO, Mode, Precision
+from ..core.errors import DoesNotFit, EngineError, InvalidInput
+from ..core.sizes import gib_of
 from ..events import Event
 from ..gpus import Gpu
-from ..request import AnalysisRequest, Request
-from ..result import Source, Trial
-from ..sizes import gib_of
+from ..interface.request import AnalysisRequest, Request
+from ..interface.result import Source, Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Category

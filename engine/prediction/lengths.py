@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
-from ..choices import Batching
-from ..lengths import Lengths
-from ..result import BatchLengths
+from ..core.choices import Batching
+from ..features.length_distribution import Lengths
+from ..interface.result import BatchLengths
+from ..interface.workload import Workload
 from ..tracing.trace import Operation, Trace
-from ..workload import Workload
 from .tracer import TraceAt
 
 PROBABILITY = 0.99

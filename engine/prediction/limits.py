@@ -10,9 +10,9 @@ from ..answer.economics import Speedup, speedup, unfilled_noise, within
 from ..answer.recommendation import Recommendation, micro_batches, recommend_batch
 from ..answer.search import SearchOutcome, find_largest
 from ..gpus import Gpu
+from ..interface.request import AnalysisRequest, Request
+from ..interface.result import Source, Trial
 from ..parallel.interconnect import nccl_bytes
-from ..request import AnalysisRequest, Request
-from ..result import Source, Trial
 from .probe import usable_bytes
 from .step_time import StepTime, ratio_span
 

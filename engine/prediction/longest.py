@@ -9,14 +9,14 @@ from functools import cache, partial
 
 from ..allocator.options import AllocatorOptions
 from ..answer.search import SearchOutcome, find_largest
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
 from ..events import Event, Log, Stage
 from ..gpus import Gpu
 from ..hub import resolve
-from ..request import AnalysisRequest
-from ..result import Trial
+from ..interface.request import AnalysisRequest
+from ..interface.result import Trial
+from ..interface.texts import LengthTrial, LongestThatFits
 from ..step.building import blaming_the_config
-from ..texts import LengthTrial, LongestThatFits
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import NotAffine, QuadraticTrace, Trace
 from .analysis import catalogue_gpu, format_trial, gpu_facts

@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import median
 
 from ..gpus import Gpu
-from ..request import AnalysisRequest
+from ..interface.request import AnalysisRequest
 from .correction import Correction, micro_batches
 from .intervals import Residual
 from .probe import work_of_step

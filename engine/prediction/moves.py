@@ -21,7 +21,7 @@ from ..answer.ladder import (
     effort_of,
     learning_of,
 )
-from ..choices import (
+from ..core.choices import (
     ZERO,
     Attention,
     Batching,
@@ -31,12 +31,12 @@ from ..choices import (
     Quantization,
     Recompute,
 )
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
+from ..core.optimizers import Optimizer
 from ..gpus import Gpu
+from ..interface.request import AnalysisRequest
+from ..interface.workload import Workload
 from ..models.tasks import Task
-from ..optimizers import Optimizer
-from ..request import AnalysisRequest
-from ..workload import Workload
 
 LORA_RANK = 8
 GPU_COUNTS = (2, 4, 8)

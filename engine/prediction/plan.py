@@ -8,19 +8,19 @@ from functools import cache, partial
 from itertools import groupby
 from typing import Any
 
-from .. import software
 from ..allocator.options import AllocatorOptions
 from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
-from ..checked import known_gpus
-from ..errors import EngineError
+from ..core.errors import EngineError
 from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
+from ..gpus.checked import known_gpus
 from ..hub import resolve
-from ..request import AnalysisRequest
-from ..result import Trial
+from ..interface.request import AnalysisRequest
+from ..interface.result import Trial
 from ..step.building import blaming_the_config
 from ..tracing.lowering import CudaBehaviour, behaviour_of
+from ..versions import software
 from .analysis import catalogue_gpu
 from .caveats import gpu_caveats
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience

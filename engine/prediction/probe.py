@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from ..allocator.caching import DEFAULT_OPTIONS, ReplayResult
 from ..allocator.options import AllocatorOptions
-from ..choices import ZERO, Rollout
-from ..fixed_costs import CUDNN_BYTES, fixed_costs, uses_cudnn
+from ..core.choices import ZERO, Rollout
+from ..core.sizes import gib
 from ..gpus import Gpu, Vendor
+from ..gpus.fixed_costs import CUDNN_BYTES, fixed_costs, uses_cudnn
+from ..interface.result import GpuFacts, Source, Trial
+from ..interface.workload import Workload
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
-from ..result import GpuFacts, Source, Trial
-from ..sizes import gib
 from ..tracing.trace import Operation, Trace
 from ..tracing.unsure import peak_interval
-from ..workload import Workload
 from .colocation import beside_vllm, vllm_bytes_in_update
 from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval

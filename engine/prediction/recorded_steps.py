@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..hub import resolve
+from ..interface.workload import Workload
 from ..models.architectures import KNOWN
 from ..models.presets import PRESETS
-from ..recorded import RecordedFile, RecordedStep, why_not_comparable
-from ..workload import Workload
+from ..records.comparison import RecordedFile, RecordedStep, why_not_comparable
 from .intervals import Counted, Residual
 
 _ACCUMULATION = "gradient_accumulation"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..choices import Parallelism, Quantization, Rollout
-from ..errors import DoesNotFit
-from ..optimizers import Optimizer
-from ..request import AnalysisRequest
-from ..result import GpuFacts, Trial
-from ..sizes import gib_of
-from ..workload import Workload
+from ..core.choices import Parallelism, Quantization, Rollout
+from ..core.errors import DoesNotFit
+from ..core.optimizers import Optimizer
+from ..core.sizes import gib_of
+from ..interface.request import AnalysisRequest
+from ..interface.result import GpuFacts, Trial
+from ..interface.workload import Workload
 from .moves import combines
 
 

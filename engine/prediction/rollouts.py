@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..sizes import gib
+from ..core.sizes import gib
+from ..interface.workload import Workload
 from ..step.rollouts import METRICS, SCORING
 from ..tracing.trace import Trace, is_generating
-from ..workload import Workload
 
 
 def rollout_caveats(workload: Workload, step: Trace) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from ..answer.plan import GpuOption, Room
-from ..errors import EngineError
+from ..core.errors import EngineError
+from ..interface.request import AnalysisRequest
+from ..interface.result import Trial
+from ..interface.workload import Workload
 from ..models.presets import PRESETS, Preset
-from ..request import AnalysisRequest
-from ..result import Trial
-from ..workload import Workload
 from .ladder import Climb
 from .moves import least_bytes
 

@@ -17,8 +17,8 @@ from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
 from unittest.mock import patch
 
-from ..errors import EngineError
-from ..process import die_with_parent
+from ..core.errors import EngineError
+from ..core.process import die_with_parent
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Found = TypeVar("_Found")

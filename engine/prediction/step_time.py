@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import cache
 
 from ..answer.economics import FILLED_NOISE, unfilled_noise, within
-from ..choices import Precision
+from ..core.choices import Precision
 from ..gpus import Gpu
 from ..tracing.trace import COPY, ON_HOST, RECOMPUTATION, WAITING_COPY, Operation
 from .host import LINK_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .. import software
 from ..answer.texts import conclude_generation, conclude_longest
-from ..choices import OFFLOADED_CACHES, PACKED_CACHES, RESIDUAL_LENGTH, Goal
+from ..core.choices import OFFLOADED_CACHES, PACKED_CACHES, RESIDUAL_LENGTH, Goal
 from ..events import Log, Stage
 from ..hub import resolve
-from ..request import AnalysisRequest
+from ..interface.request import AnalysisRequest
+from ..interface.texts import GenerationAnswer, TextResult, Texts
 from ..step.building import kernel_caveats
-from ..texts import GenerationAnswer, TextResult, Texts
+from ..versions import software
 from .analysis import catalogue_gpu, gpu_facts
 from .caveats import ALONE, NOTHING_RUN
 from .generation import reads_text

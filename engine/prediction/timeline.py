@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from operator import itemgetter
 
 from ..allocator.caching import FREE
-from ..result import LargeTensor, TimelinePoint
+from ..interface.result import LargeTensor, TimelinePoint
 from ..tracing.trace import Category, Trace
 
 

@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..process import state_folder
-from ..workload import Workload
+from ..core.process import state_folder
+from ..interface.workload import Workload
 from .fingerprint import fingerprint
 
 FOLDER_VARIABLE = "ENGINE_TRACES"

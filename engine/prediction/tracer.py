@@ -11,9 +11,9 @@ import numpy
 import torch
 from torch.utils._pytree import tree_map
 
-from ..choices import Attention, Parallelism
-from ..errors import InvalidInput, NotPredictable
-from ..loaded_modules import namespaces, replaced
+from ..core.choices import Attention, Parallelism
+from ..core.errors import InvalidInput, NotPredictable
+from ..interface.workload import Workload
 from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..parallel.zero import cast_trained, computed_alone
@@ -32,7 +32,7 @@ from ..tracing.hidden_gpus import hide_gpus
 from ..tracing.known_values import KnownValues
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
-from ..workload import Workload
+from ..versions.loaded_modules import namespaces, replaced
 
 TraceAt = Callable[[int], Trace]
 """Returns the trace at a batch size."""

@@ -15,12 +15,12 @@ from typing import Any, cast
 
 from ..allocator.caching import DEFAULT_OPTIONS, FREE, ReplayResult
 from ..allocator.options import AllocatorOptions
-from ..choices import Batching, Precision
+from ..core.choices import Batching, Precision
 from ..events import Event, Log, Stage
-from ..request import AnalysisRequest, Request
+from ..interface.request import AnalysisRequest, Request
+from ..interface.workload import Workload
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, NotAffine, Trace, on_threads
-from ..workload import Workload
 from .depths import Depths
 from .every_batch_size import LOW, EveryBatchSize, trace_every_batch_size
 from .fullest import FullestStage

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..choices import Precision, Quantization
-from ..errors import DoesNotFit, InvalidInput
+from ..core.choices import Precision, Quantization
+from ..core.errors import DoesNotFit, InvalidInput
+from ..core.sizes import gib
 from ..gpus import GPUS, Gpu
-from ..sizes import gib
-from ..workload import Workload
+from ..interface.workload import Workload
 from .tracer import meta_model
 
 

@@ -7,7 +7,7 @@ callback for the Hugging Face Trainer, :mod:`engine.recording.lightning` the one
 Importing this package loads nothing but the standard library, so the site can read records too.
 """
 
-from .record import Loop, TrainingRecord
+from ..records.record import Loop, TrainingRecord
 from .recorder import Recording, Sink, record_training, to_file, to_lab
 
 __all__ = ["Loop", "Recording", "Sink", "TrainingRecord", "record_training", "to_file", "to_lab"]

@@ -17,7 +17,7 @@ _FRAMEWORKS = ("torch", "transformers", "lightning", "pytorch-lightning", "accel
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """The device, in fields of a :class:`~engine.recording.record.TrainingRecord`."""
+    """The device, in fields of a :class:`~engine.records.record.TrainingRecord`."""
 
     device: str
     device_name: str
@@ -100,8 +100,8 @@ def rank() -> int:
 def precision_of(model: Any, autocast: str, device: torch.device) -> str:
     """The precision of a training run, named as in a workload where that has a name for it.
 
-    The names are those of :class:`engine.workload.Precision`, spelled out because a training job
-    need not have that module's dependencies.
+    The names are those of :class:`engine.interface.workload.Precision`, spelled out because a
+    training job need not have that module's dependencies.
 
     Args:
         model: The number format of its first parameter counts.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
+from ..records.record import Loop
 from .device import precision_of
-from .record import Loop
 from .recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
 
 try:

@@ -21,12 +21,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ..errors import EngineError, InvalidInput
-from ..parsing import plain_text, whole_number
-from ..process import peak_resident_bytes
+from ..core.errors import EngineError, InvalidInput
+from ..core.parsing import plain_text, whole_number
+from ..core.process import peak_resident_bytes
+from ..records.record import Loop, TrainingRecord
 from . import device as devices
 from .clocks import Clock, StepTimes, clock_for
-from .record import Loop, TrainingRecord
 
 if TYPE_CHECKING:
     import torch
@@ -216,7 +216,7 @@ def record_training(
         gradient_accumulation: Micro-batches per optimizer step.
         world_size: Devices that share a step; only rank 0 records.
         model_name: Name of the model.
-        precision: Named as in :class:`~engine.workload.Precision`.
+        precision: Named as in :class:`~engine.interface.workload.Precision`.
         analysis_id: The analysis that this training run belongs to.
         warm_up_steps: First steps, which are counted but not timed.
         device: The device to train on; by default the current CUDA device, if any.

@@ -7,8 +7,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from ..records.record import Loop
 from .device import precision_of
-from .record import Loop
 from .recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 
-from ..errors import EngineError
+from ..core.errors import EngineError
 from ..gpus import Gpu
 from ..prediction.every_batch_size import HIGH, LOW
 from ..prediction.tracer import TraceAt

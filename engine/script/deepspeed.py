@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from ..errors import NotPredictable
-from ..loaded_modules import namespace, namespaces
+from ..core.errors import NotPredictable
+from ..interface.request import as_flags
 from ..parallel.zero import Partitions
-from ..request import as_flags
+from ..versions.loaded_modules import namespace, namespaces
 from .deepspeed_config import (
     batch_sizes,
     division_of,

@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import EngineError, InvalidInput
-from ..parsing import shown
+from ..core.errors import EngineError, InvalidInput
+from ..core.parsing import shown
 
 Step = Callable[[], object]
 MakeStep = Callable[[int], Step]

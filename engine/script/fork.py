@@ -19,8 +19,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Generic, NoReturn, TypeVar
 
-from ..errors import EngineError
-from ..process import die_with_parent
+from ..core.errors import EngineError
+from ..core.process import die_with_parent
 from .factory import ScriptFailed
 
 _Answer = TypeVar("_Answer")

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
 from .factory import cannot_be_called, innermost, line_in, summary
 
 if TYPE_CHECKING:

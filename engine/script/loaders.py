@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
 from .feeding import BatchesRead
 from .largest_samples import LargestSamples, own_draws, samples_alike
 from .values import loading

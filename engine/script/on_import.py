@@ -9,7 +9,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from ..loaded_modules import namespace
+from ..versions.loaded_modules import namespace
 
 Change = Callable[[], None]
 

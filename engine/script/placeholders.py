@@ -22,7 +22,7 @@ from typing import TypeVar
 import torch
 
 from ..allocator.caching import ALLOCATE
-from ..errors import EngineError
+from ..core.errors import EngineError
 from ..tracing.trace import Trace
 from .factory import TRACING
 

@@ -21,10 +21,10 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.generation.utils import GenerationMixin
 
-from ..errors import NotPredictable
-from ..loaded_modules import Change, namespace
+from ..core.errors import NotPredictable
 from ..models.presets import PRESETS, Preset
 from ..step.transformers_versions import VERSION
+from ..versions.loaded_modules import Change, namespace
 from .quantized import QuantizedLoading, on_a_command_line
 
 _OF_THE_HUB = (

@@ -21,7 +21,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
-from ..errors import NotPredictable
+from ..core.errors import NotPredictable
 from ..parallel.ddp import Buckets
 from ..tracing.trace import Category
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput
-from ..parsing import shown
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
 from .factory import innermost, line_in, summary
 
 SUFFIX = ".py"

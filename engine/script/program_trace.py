@@ -10,13 +10,13 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from ..errors import EngineError
+from ..core.errors import EngineError
 from ..gpus import Gpu
-from ..loaded_modules import namespace
 from ..tracing.excerpts import snapshot
 from ..tracing.hidden_gpus import backward_runs, hide_gpus
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
+from ..versions.loaded_modules import namespace
 from .deepspeed import follow_deepspeed
 from .factory import ScriptFailed
 from .fork import Done, Fork, last_words, watch

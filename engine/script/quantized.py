@@ -19,7 +19,7 @@ from transformers.pytorch_utils import Conv1D
 from transformers.quantizers import AutoHfQuantizer
 from transformers.utils.quantization_config import BitsAndBytesConfig
 
-from ..errors import EngineError, NotPredictable
+from ..core.errors import EngineError, NotPredictable
 from ..step.eight_bits import OUTLIER_CAVEAT, THRESHOLD, EightBitLayout
 from ..step.four_bits import FourBitLayout
 from ..step.quantizing import as_linear

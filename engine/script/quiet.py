@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import IO, Any, NoReturn
 
-from ..errors import EngineError
-from ..loaded_modules import namespace
+from ..core.errors import EngineError
+from ..versions.loaded_modules import namespace
 from .on_import import when_imported
 
 OFFLINE = {

@@ -1,7 +1,7 @@
 """The request for one analysis of a script.
 
-Kept apart from :class:`~engine.request.AnalysisRequest` on purpose: that one also comes in over the
-web, and must never name code to run.
+Kept apart from :class:`~engine.interface.request.AnalysisRequest` on purpose: that one also comes
+in over the web, and must never name code to run.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .. import software
-from ..assumptions import Assumptions
-from ..border import read
-from ..errors import InvalidInput
+from ..core.border import read
+from ..core.errors import InvalidInput
+from ..core.fields import described_fields
+from ..core.parsing import collect
 from ..features.training import MAX_ACCUMULATION
-from ..fields import described_fields
 from ..gpus import ANY, LOCAL
-from ..parsing import collect
-from ..request import FIELDS, Request
+from ..interface.assumptions import Assumptions
+from ..interface.request import FIELDS, Request
+from ..versions import software
 from .factory import Factory
 from .live import Live
 from .program import Program
@@ -36,7 +36,7 @@ class ScriptRequest(Request):
     """One request about a script: a factory of training steps, a program, or live training.
 
     To keep a global batch, a factory has to accept the number of micro-batches. ``software`` is
-    that of :class:`~engine.workload.Workload`.
+    that of :class:`~engine.interface.workload.Workload`.
 
     Attributes:
         batch_given: Whether somebody gave the current batch size; else it may be found out.

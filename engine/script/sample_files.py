@@ -21,8 +21,8 @@ from typing import IO, TYPE_CHECKING
 
 from PIL import Image, UnidentifiedImageError
 
-from ..errors import InvalidInput
-from ..parsing import shown
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -16,10 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
+from ..interface.result import Source
 from ..models.tasks import SizeLimits
-from ..parsing import shown
-from ..result import Source
 from .sample_files import (
     CHARACTERS_PER_TOKEN,
     IMAGE_SUFFIXES,

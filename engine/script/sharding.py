@@ -20,10 +20,10 @@ from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor, _dispatch, _random
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..errors import NotPredictable
-from ..loaded_modules import Change, namespaces, replaced
+from ..core.errors import NotPredictable
 from ..parallel.fsdp import only_the_first, recording_shards
 from ..parallel.group_recorder import GroupRecorder
+from ..versions.loaded_modules import Change, namespaces, replaced
 
 _TENSOR_PARALLEL = ("distribute_tensor", "distribute_module", "parallelize_module")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..choices import Precision
+from ..core.choices import Precision
 from ..gpus import Gpu
 from ..parallel.interconnect import link_bytes_per_second
 from ..prediction.correction import UNCORRECTED, Correction
@@ -10,7 +10,7 @@ from ..prediction.measured_host import on_told_host
 from ..prediction.recorded_steps import Sifted, at_batch, of_script
 from ..prediction.step_time import StepWork, step_work
 from ..prediction.tracer import TraceAt
-from ..recorded import RecordedFile
+from ..records.comparison import RecordedFile
 from ..tracing.trace import Trace
 from .factory import Factory
 from .request import ScriptRequest

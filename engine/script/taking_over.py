@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from ..errors import EngineError
+from ..core.errors import EngineError
 from .loaders import arrived
 
 Put = Callable[[torch.Tensor], object]

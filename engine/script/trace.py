@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..errors import EngineError, NotPredictable
+from ..core.errors import EngineError, NotPredictable
 from ..gpus import Gpu
 from ..prediction.every_batch_size import LOW
 from ..tracing.excerpts import snapshot

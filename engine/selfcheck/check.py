@@ -15,8 +15,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..border import read_json
-from ..checked import (
+from ..core.border import read_json
+from ..events import Event, Log, Stage
+from ..gpus.checked import (
     MEMORY,
     SECONDS,
     STEP,
@@ -28,7 +29,6 @@ from ..checked import (
     Rates,
     SelfCheck,
 )
-from ..events import Event, Log, Stage
 from ..measurement.parent import CHILD as TRIAL
 from ..measurement.parent import OutOfTime, run_together
 from ..measurement.protocol import GAVE_UP, TrialOrder, order_line

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..errors import EngineError, report_unexpected
-from ..process import end_with
+from ..core.errors import EngineError, report_unexpected
+from ..core.process import end_with
 
 Found = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def _rates(order: Found) -> Found:
 
 def _predictions(order: Found) -> Found:
     """The predictions of the workloads, with the launch time that a step of tiny kernels took."""
-    from ..checked import read_self_check
+    from ..gpus.checked import read_self_check
     from ..prediction.speed_model import step_predictor
     from .predicting import Asked, launch_seconds_of, predict
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..checked import FirstUse, FixedCost
+from ..gpus.checked import FirstUse, FixedCost
 from ..measurement import cuda
 from ..measurement.protocol import DeviceFacts
 
@@ -24,7 +24,7 @@ _WORK_BEFORE_FACTS = 3
 
 @dataclass(frozen=True)
 class Counters:
-    """The allocator's and the driver's, in bytes; see :class:`~engine.checked.FixedCost`."""
+    """The allocator's and the driver's, in bytes; see :class:`~engine.gpus.checked.FixedCost`."""
 
     device_used: int
     reserved: int

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..checked import MEMORY, STEP, SelfCheck, on_checked
-from ..errors import EngineError
-from ..fixed_costs import CUDNN_BYTES
+from ..core.errors import EngineError
 from ..gpus import GPUS, Gpu
+from ..gpus.checked import MEMORY, STEP, SelfCheck, on_checked
+from ..gpus.fixed_costs import CUDNN_BYTES
+from ..interface.result import GpuFacts, Trial
+from ..interface.workload import Workload
 from ..prediction.probe import predict_live_memory, predict_memory
 from ..prediction.step_time import step_work
 from ..prediction.tracer import trace
-from ..result import GpuFacts, Trial
 from ..tracing.lowering import behaviour_of, cuda_behaviour
 from ..tracing.trace import Trace
-from ..workload import Workload
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Predicted:
     """Predictions for one workload at one batch size.
 
     Attributes:
-        numbers: Predicted values, by what they count; see :class:`~engine.checked.Comparison`.
+        numbers: Predicted values, by what they count; see :class:`~engine.gpus.checked.Comparison`.
         launches: Operations that the host launches in a step; 0 where that does not matter.
         problem: Reason why nothing could be predicted; empty if it could.
     """

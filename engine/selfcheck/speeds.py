@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from ..checked import Rates
+from ..gpus.checked import Rates
 
 LAUNCHES, ROUNDS = 800, 9
 """Launches of a round stay below the 1,024 that CUDA queues before a launch waits for the GPU."""

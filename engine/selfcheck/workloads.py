@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..interface.workload import Workload
 from ..models.presets import PRESETS
-from ..workload import Workload
 
 
 @dataclass(frozen=True)

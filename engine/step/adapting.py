@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ..choices import Adapter, Quantization
-from ..errors import EngineError, InvalidInput
+from ..core.choices import Adapter, Quantization
+from ..core.errors import EngineError, InvalidInput
+from ..interface.workload import Workload
 from ..models.tasks import Task
-from ..workload import Workload
 from .checkpointing import check_embeddings, checkpoint
 from .quantizing import adapted_layouts, check_dora, kept_whole, place_quantized, quantize
 

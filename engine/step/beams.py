@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..errors import EngineError
+from ..core.errors import EngineError
 
 _NEVER = -1e9
 """The score of a beam that is not there yet."""

@@ -29,15 +29,15 @@ from transformers import (
     PretrainedConfig,
 )
 
-from ..choices import Attention, CrossEntropy, Method, Precision
-from ..errors import EngineError, InvalidInput
+from ..core.choices import Attention, CrossEntropy, Method, Precision
+from ..core.errors import EngineError, InvalidInput
+from ..core.parsing import shown
+from ..core.sizes import gib
+from ..interface.workload import Workload
 from ..models.architectures import KNOWN
 from ..models.model import Model, missing_modules
 from ..models.tasks import Task
-from ..parsing import shown
-from ..sizes import gib
 from ..tracing.flex_attention import COMPUTED
-from ..workload import Workload
 from .flex_attention import NAME as FLEX
 from .flex_attention import check_release
 from .transformers_versions import (

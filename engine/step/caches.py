@@ -7,14 +7,14 @@ from typing import Any
 
 from transformers import DynamicCache, StaticCache
 
-from ..choices import (
+from ..core.choices import (
     OFFLOADED_CACHES,
     PACKED_CACHES,
     RESIDUAL_LENGTH,
     STATIC_CACHES,
     CacheFormat,
 )
-from ..errors import EngineError, InvalidInput
+from ..core.errors import EngineError, InvalidInput
 from .offloading import Host
 
 _OF_ENCODERS = (

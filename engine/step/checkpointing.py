@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from ..choices import Recompute
-from ..errors import InvalidInput
-from ..workload import Workload
+from ..core.choices import Recompute
+from ..core.errors import InvalidInput
+from ..interface.workload import Workload
 from .transformers_versions import checkpointed_layers, enable_checkpointing
 
 _KEPT = [

@@ -19,9 +19,9 @@ from torch.distributed.tensor.experimental import _attention, context_parallel
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad
 
-from ..choices import Rotation
-from ..errors import InvalidInput
-from ..workload import Workload
+from ..core.choices import Rotation
+from ..core.errors import InvalidInput
+from ..interface.workload import Workload
 from .batches import Batch
 from .batches.text import IGNORED
 

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import torch
 from torch.nn.functional import cross_entropy, log_softmax, pad
 
-from ..choices import CrossEntropy
-from ..errors import EngineError, InvalidInput
+from ..core.choices import CrossEntropy
+from ..core.errors import EngineError, InvalidInput
 from ..tracing.operations import OWN_KERNELS
 from ..tracing.registration import register
 from .batches import Batch

@@ -19,9 +19,9 @@ import diffusers
 import torch
 import transformers
 
-from ..choices import Precision, Quantization
+from ..core.choices import Precision, Quantization
+from ..interface.workload import Workload
 from ..models.diffusion import is_cached
-from ..workload import Workload
 from .denoisers import Prompt, family_of
 from .output import Output
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from ..choices import Quantization
+from ..core.choices import Quantization
+from ..interface.workload import Workload
 from ..tracing.operations import OWN_KERNELS, own_products
-from ..workload import Workload
 from .four_bits import not_installed
 
 THRESHOLD = 6.0

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ..workload import Workload
+from ..interface.workload import Workload
 from .batches import Batch, make_batch
 from .generating import Generation
 from .losses import returns_its_loss

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import torch
 from transformers import modeling_utils
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
 from ..tracing.flex_attention import compiled_attention
 
 NAME = "flex_attention"

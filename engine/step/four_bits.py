@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ..choices import Precision, Quantization
-from ..errors import EngineError
+from ..core.choices import Precision, Quantization
+from ..core.errors import EngineError
 from ..tracing.operations import OWN_KERNELS
 
 _BLOCK = 64

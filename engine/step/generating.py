@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..errors import EngineError
+from ..core.errors import EngineError
 from ..tracing.operations import tensors_in
 from ..tracing.trace import GROWTH, PACKING, PROMPT, TOKEN
 from .adapting import without_adapters

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy, logsigmoid
 
-from ..choices import ZERO, Method, Parallelism, Rollout
-from ..errors import InvalidInput
-from ..workload import Workload
+from ..core.choices import ZERO, Method, Parallelism, Rollout
+from ..core.errors import InvalidInput
+from ..interface.workload import Workload
 from .adapting import without_adapters
 from .batches import Batch
 from .building import new_model

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
 
 Pass = Callable[[], AbstractContextManager[Any]]
 """The context that a forward or backward pass runs in."""

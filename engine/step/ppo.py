@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from ..errors import InvalidInput
+from ..core.errors import InvalidInput
+from ..interface.workload import Workload
 from ..models.tasks import Task
-from ..workload import Workload
 from .batches import Batch
 from .building import new_model
 from .checkpointing import checkpoint

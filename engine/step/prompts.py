@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from transformers import EncoderDecoderCache
 
-from ..errors import EngineError
+from ..core.errors import EngineError
 from ..tracing.trace import ENCODING
 from .adapting import without_adapters
 from .batches import Batch

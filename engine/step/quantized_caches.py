@@ -18,8 +18,8 @@ import torch
 from transformers import QuantizedCache
 from transformers.cache_utils import Cache, Fp8QuantizedLayer, QuantizedLayer
 
-from ..choices import PACKED_CACHES, RESIDUAL_LENGTH, CacheFormat
-from ..errors import InvalidInput
+from ..core.choices import PACKED_CACHES, RESIDUAL_LENGTH, CacheFormat
+from ..core.errors import InvalidInput
 
 _Packed = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Size]
 """Numbers, scales and zeros of the groups, and the shape of what was packed."""

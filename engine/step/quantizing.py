@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from ..choices import Precision, Quantization
-from ..errors import InvalidInput
+from ..core.choices import Precision, Quantization
+from ..core.errors import InvalidInput
 from .eight_bits import EightBitLayout, bitsandbytes_8bit
 from .four_bits import FourBitLayout, bitsandbytes_4bit, computed_in
 

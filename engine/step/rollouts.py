@@ -14,8 +14,8 @@ from typing import Any, cast
 import torch
 from torch.utils._pytree import tree_map
 
-from ..choices import Method, Rollout
-from ..workload import Workload
+from ..core.choices import Method, Rollout
+from ..interface.workload import Workload
 from .batches import Batch
 from .batches.text import padded, token_ids
 from .generating import Generation

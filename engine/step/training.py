@@ -11,8 +11,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from ..choices import Attention, CrossEntropy, Method, Mode, Parallelism, Precision
-from ..workload import Workload
+from ..core.choices import Attention, CrossEntropy, Method, Mode, Parallelism, Precision
+from ..interface.workload import Workload
 from .adapting import adapt
 from .batches import Batch
 from .building import new_model

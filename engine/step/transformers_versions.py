@@ -18,8 +18,8 @@ from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAuto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES
 
-from ..errors import InvalidInput
-from ..loaded_modules import namespace
+from ..core.errors import InvalidInput
+from ..versions.loaded_modules import namespace
 
 _FORECASTERS = {
     "autoformer": "AutoformerForPrediction",

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from transformers import PreTrainedModel
 
-from ..loaded_modules import namespace, replaced
+from ..versions.loaded_modules import namespace, replaced
 
 _WARNING = "warn_if_padding_and_no_attention_mask"
 

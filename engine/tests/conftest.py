@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from engine.interface.workload import Workload
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import Task
 from engine.prediction.step_time import StepTime
 from engine.tests.small import made_small, small_sizes
-from engine.workload import Workload
 
 SMALL_BERT = Workload("small-bert", config=made_small(PRESETS["bert"].config()), sequence_length=8)
 """A small model that other processes can build too, where the fixture below does not reach."""

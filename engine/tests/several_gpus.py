@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
 from engine.allocator.caching import ALLOCATE
+from engine.interface.workload import Workload
 from engine.step.batches import make_batch
 from engine.step.training import build_model, training_step
 from engine.tests.conftest import small_workload
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Category, Trace
-from engine.workload import Workload
 
 BATCH_SIZE = 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.workload import Workload
+from engine.interface.workload import Workload
 
 _CLIP = {
     "architectures": ["CLIPTextModel"],

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
+from engine.interface.workload import Workload
 from engine.prediction.tracer import trace
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 A10 = cuda_behaviour(8.6)
 

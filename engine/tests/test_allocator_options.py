@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, AllocatorOutOfMemory, CachingAllocator
 from engine.allocator.options import AllocatorOptions
-from engine.errors import InvalidInput
-from engine.parsing import collect
+from engine.core.errors import InvalidInput
+from engine.core.parsing import collect
 from engine.tests.test_allocator import CAPACITIES, STEPS, NaiveBlock, NaiveSegment
 
 MIB = 2**20

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine.errors import InvalidInput
-from engine.fixed_costs import MIB, fixed_costs
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS, Gpu, Vendor
+from engine.gpus.fixed_costs import MIB, fixed_costs
+from engine.interface.request import AnalysisRequest
 from engine.prediction.analysis import predict_batch
 from engine.prediction.caveats import gpu_caveats
 from engine.prediction.probe import ROCM_RANGE
 from engine.prediction.step_time import GUESSED, time_range
-from engine.request import AnalysisRequest
 from engine.tests.conftest import step_of
 
 AMD = [gpu for gpu in GPUS.values() if gpu.vendor is Vendor.AMD]

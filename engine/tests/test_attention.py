@@ -11,11 +11,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from engine.choices import Attention
-from engine.errors import InvalidInput
+from engine.core.choices import Attention
+from engine.core.errors import InvalidInput
+from engine.interface.request import AnalysisRequest
+from engine.interface.workload import Workload
 from engine.parallel.group import place
 from engine.prediction.tracer import trace
-from engine.request import AnalysisRequest
 from engine.step.building import new_model
 from engine.tests.conftest import small_workload
 from engine.tests.lowered import A10, BRAIN, FULL, H100, HALF, T4, operators, saved
@@ -27,7 +28,6 @@ from engine.tracing.attention import (
 )
 from engine.tracing.attention_build import AttentionBuild
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour, cuda_lowering
-from engine.workload import Workload
 
 MATH, FLASH, EFFICIENT, CUDNN = AttentionKernel
 FLASH_CALL = "aten._scaled_dot_product_flash_attention"

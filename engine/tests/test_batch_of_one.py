@@ -9,9 +9,9 @@ import pytest
 import engine
 from engine.analysis import analyze
 from engine.cli.main import BAD_INPUT, OK, main
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.interface.request import AnalysisRequest
 from engine.prediction.plan import plan
-from engine.request import AnalysisRequest
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.tests.scripts import written
 

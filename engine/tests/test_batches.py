@@ -4,13 +4,13 @@ import pytest
 import torch
 from transformers import WhisperFeatureExtractor
 
-from engine.errors import EngineError
+from engine.core.errors import EngineError
+from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
 from engine.models.tasks import Task
 from engine.step.batches import images, make_batch
 from engine.step.building import model_config
 from engine.tests.conftest import slow
-from engine.workload import Workload
 
 BART = {"model_type": "bart", "vocab_size": 90, "eos_token_id": 2, "pad_token_id": 1}
 YOLOS = {"model_type": "yolos", "num_hidden_layers": 1, "image_size": [64, 96]}

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.tokens import tokens_of
+from engine.interface.workload import Workload
 from engine.prediction.lengths import Batches, about_lengths, between, lengths_of
 from engine.prediction.probe import predict_speed
 from engine.prediction.tracer import TraceAt, trace
 from engine.prediction.traces import trace_workload
-from engine.request import AnalysisRequest
 from engine.step.batches import make_batch
 from engine.tests.conftest import slow, small_workload
 from engine.tests.test_prediction_against_real_steps import predicted_and_measured
-from engine.tokens import tokens_of
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 A10 = cuda_behaviour(8.6)
 LENGTHS = "p50=16,p90=40,max=64"

@@ -13,22 +13,22 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import Cache, DynamicCache, LlamaConfig, StaticCache
 
-from engine.choices import OFFLOADED_CACHES, PACKED_CACHES, QUANTIZED_CACHES, CacheFormat
-from engine.errors import InvalidInput
+from engine.core.choices import OFFLOADED_CACHES, PACKED_CACHES, QUANTIZED_CACHES, CacheFormat
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.texts import Texts
 from engine.parallel.offload import HostTensors
 from engine.prediction.decoding import GenerationSpeed, generation_speed
 from engine.prediction.generation import generation_traces
 from engine.prediction.growing import at_more_lengths
 from engine.prediction.host import LINK_BYTES_PER_SECOND, copied_bytes
 from engine.prediction.texts import analyze_texts
-from engine.request import AnalysisRequest
 from engine.step import caches, generating, quantized_caches
 from engine.step.caches import Caches
 from engine.step.quantized_caches import quantized_cache
 from engine.tests.cache_memory import held_and_peaks
 from engine.tests.conftest import slow, small_workload
-from engine.texts import Texts
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.operations import tensors_in
 from engine.tracing.trace import Category, Trace

@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 
 from engine.allocator.caching import FREE
-from engine.choices import CacheFormat
+from engine.core.choices import CacheFormat
+from engine.interface.texts import Texts
+from engine.interface.workload import Workload
 from engine.prediction.generation import generation_traces
-from engine.texts import Texts
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
-from engine.workload import Workload
 
 PUBLISHED_MIB = {"llama-3-8b": 256, "mixtral-8x7b": 256, "llama-3.3-70b": 640}
 """The 70B of Llama 3 and of 3.3 have the same layers and heads."""

@@ -8,21 +8,21 @@ import pytest
 
 from benchmarks.coverage.small_configs import small_config
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
+from engine.interface.workload import Workload
 from engine.parallel import interconnect
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
 from engine.prediction import tracer
 from engine.prediction.analysis import analyze_predicted, gpu_facts
 from engine.prediction.caveats import negatives_caveats, whole_experts
 from engine.prediction.refusals import does_not_fit
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
 from engine.step import building
 from engine.step.batches import Batch
 from engine.step.building import cache_caveats, caches_keys_and_values, kernel_caveats
 from engine.step.training import Training, inputs_on_device
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.answer.certificate import model_commands
-from engine.request import AnalysisRequest
-from engine.result import Source
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source
 
 BERT: dict[str, object] = {"model": "bert", "gpu": "a10"}
 

@@ -15,9 +15,9 @@ import pytest
 
 from engine.answer.check import Limits, check
 from engine.cli.main import main
-from engine.errors import DoesNotFit, MeasurementFailed
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult, Trial
+from engine.core.errors import DoesNotFit, MeasurementFailed
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult, Trial
 from engine.tests.scripts import EXAMPLE
 from engine.tests.test_render import ANALYSIS, TOTAL, trial
 

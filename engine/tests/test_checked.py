@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import checked, software
-from engine.checked import (
+from engine.core.errors import InvalidInput
+from engine.gpus import GPUS, checked
+from engine.gpus.checked import (
     MEMORY,
     STEP,
     Comparison,
@@ -30,11 +31,10 @@ from engine.checked import (
     read_self_check,
     using,
 )
-from engine.driver import LocalGpu
-from engine.errors import InvalidInput
-from engine.fixed_costs import CUDNN_BYTES, fixed_costs
-from engine.gpus import GPUS
+from engine.gpus.driver import LocalGpu
+from engine.gpus.fixed_costs import CUDNN_BYTES, fixed_costs
 from engine.prediction.caveats import checked_caveats
+from engine.versions import software
 
 MIB = 2**20
 H100 = LocalGpu("NVIDIA H100 80GB HBM3", "GPU-1", 85_520_809_984, "580.159.04")

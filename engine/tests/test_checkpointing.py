@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.workload import Workload
 from engine.prediction.step_time import predict_step_seconds
 from engine.prediction.tracer import trace
 from engine.step.building import new_model
@@ -16,7 +17,6 @@ from engine.step.transformers_versions import checkpointed_layers
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Trace
-from engine.workload import Workload
 
 A10 = cuda_behaviour(8.6)
 LAYERS = 6

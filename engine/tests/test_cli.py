@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from engine.cli.main import main
-from engine.errors import InvalidInput, MeasurementFailed
+from engine.core.errors import InvalidInput, MeasurementFailed
+from engine.core.parsing import bytes_of
 from engine.events import Event, Log
 from engine.gpus import GPUS
-from engine.parsing import bytes_of
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 from engine.tests.test_render import ANALYSIS
 
 ENGINE = (sys.executable, "-m", "engine")

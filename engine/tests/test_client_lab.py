@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.client import Changed, Lab, LabError, NotFinished, Refused
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.tests.fake_lab import FakeLab
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from engine import analysis
 from engine.cli.main import main
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult
 from engine.tests.fake_lab import FakeLab
 
 pytestmark = pytest.mark.torch

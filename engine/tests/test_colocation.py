@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from engine.answer.training_config import training_configs
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS, Gpu
+from engine.interface.result import Source, Trial
+from engine.interface.workload import Workload
 from engine.prediction.colocation import (
     OUTSIDE_BYTES,
     _awake_bytes,
@@ -19,12 +21,10 @@ from engine.prediction.colocation import (
 )
 from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import trace
-from engine.result import Source, Trial
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Trace
-from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.economics import compare, coverage, speedup_in_turn
-from engine.errors import MeasurementFailed
+from engine.core.errors import MeasurementFailed
 from engine.events import Event, Log
+from engine.interface.result import Source, Trial
 from engine.measurement.rounds import (
     ENOUGH_SECONDS,
     MAX_SECONDS,
@@ -21,7 +22,6 @@ from engine.measurement.rounds import (
     about_rounds,
     measure_in_turn,
 )
-from engine.result import Source, Trial
 
 ROUNDS_OF_SPEEDS = st.lists(
     st.tuples(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6)), min_size=1, max_size=12

@@ -12,12 +12,12 @@ from engine.answer.economics import Speedup, within
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
 from engine.answer.worth import Option
-from engine.assumptions import Assumptions
+from engine.core.optimizers import Optimizer
+from engine.interface.assumptions import Assumptions
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import GpuFacts, Source, Trial
+from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
-from engine.optimizers import Optimizer
-from engine.request import AnalysisRequest
-from engine.result import GpuFacts, Source, Trial
-from engine.workload import Workload
 
 GPU = GpuFacts("A GPU", total_bytes=1000, usable_bytes=900)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.workload import Workload
 from engine.parallel.group import place
 from engine.parallel.interconnect import caveats
 from engine.prediction.depths import Depths
@@ -22,7 +23,6 @@ from engine.tests.several_gpus import bytes_of
 from engine.tests.small import SMALL
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
-from engine.workload import Workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.interface.workload import Workload
 from engine.prediction.correction import NO_EXPERIENCE, Experience
 from engine.prediction.intervals import (
     OWN_FILE_VARIABLE,
@@ -19,7 +20,6 @@ from engine.prediction.intervals import (
     append_residuals,
 )
 from engine.prediction.speed_model import step_predictor
-from engine.workload import Workload
 
 BERT = Workload("bert")
 SPAN = RelativeRange(0.7, 1.4)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.choices import CrossEntropy
-from engine.errors import InvalidInput
+from engine.core.choices import CrossEntropy
+from engine.core.errors import InvalidInput
+from engine.interface.workload import Workload
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.tracer import trace
@@ -20,7 +21,6 @@ from engine.tests.several_gpus import bytes_of, count, most_alive
 from engine.tests.test_prediction_against_real_steps import predicted_and_measured
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category
-from engine.workload import Workload
 
 A100 = cuda_behaviour(8.0)
 SMALLER = [CrossEntropy.CHUNKED, CrossEntropy.LIGER]

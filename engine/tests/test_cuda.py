@@ -13,11 +13,11 @@ import torch
 
 from benchmarks.gpu.processes import describe_device, time_search
 from benchmarks.gpu.results import Search
+from engine.interface.workload import Workload
 from engine.measurement.parent import local_device, measure, measured_on, record
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -106,7 +106,7 @@ def test_every_answer_of_a_trials_process_works_on_cuda() -> None:
         from engine.measurement.environment import measured_on
         from engine.measurement.protocol import TrialOrder
         from engine.tests.conftest import SMALL_BERT
-        from engine.workload import Workload
+        from engine.interface.workload import Workload
 
         order = TrialOrder(SMALL_BERT, 2)
         assert cuda.facts().kind == "cuda"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from engine.interface.workload import Workload
 from engine.measurement import cuda
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import TIMED_STEPS, WARM_UP_STEPS
-from engine.workload import Workload
 
 GIB = 2**30
 TOTAL, CONTEXT = 140 * GIB, GIB // 2

@@ -5,13 +5,13 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.core.sizes import GIB
 from engine.gpus import GPUS, Gpu, Vendor, with_added
 from engine.gpus.data_sheet import ADDED_FAMILY, MIB, DataSheet, gpu_of
+from engine.interface.request import AnalysisRequest
 from engine.prediction.analysis import predict_batch
-from engine.request import AnalysisRequest
 from engine.run import Order, _order
-from engine.sizes import GIB
 
 L20: dict[str, object] = {
     "name": "NVIDIA L20",

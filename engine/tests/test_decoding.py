@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from engine.choices import Precision
+from engine.core.choices import Precision
 from engine.gpus import GPUS
+from engine.interface.texts import Texts
+from engine.interface.workload import Workload
 from engine.prediction.decoding import SPEED_RANGE, GenerationSpeed, generation_speed
 from engine.prediction.generation import generation_traces
 from engine.tests.conftest import small_workload
-from engine.texts import Texts
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 
 def speed_of(workload: Workload, gpu: str, texts: Texts, batch_size: int) -> GenerationSpeed:

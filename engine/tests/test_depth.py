@@ -16,13 +16,14 @@ from benchmarks.coverage.small_configs import small_config
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.events import Event as Emitted
 from engine.events import Log
+from engine.interface.request import AnalysisRequest
+from engine.interface.workload import Workload
 from engine.models.presets import Preset
 from engine.prediction import depths, traces
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.depths import Depths
 from engine.prediction.tracer import trace, trace_model
 from engine.prediction.traces import trace_workload
-from engine.request import AnalysisRequest
 from engine.tests.conftest import slow, small_workload
 from engine.tracing.alignment import NotRepeating, aligned, between
 from engine.tracing.blocks import Run, runs_of, with_fewer
@@ -30,7 +31,6 @@ from engine.tracing.depth import DeepTrace
 from engine.tracing.depth_events import Event, Rank, ranks_of
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import NotAffine, Trace
-from engine.workload import Workload
 
 small = pytest.mark.usefixtures("small_models")
 HOPPER = cuda_behaviour(9.0)

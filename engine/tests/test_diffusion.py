@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.interface.workload import Workload
 from engine.models.diffusion import is_cached
 from engine.models.presets import PRESETS
 from engine.models.tasks import Task
@@ -18,7 +19,6 @@ from engine.step.four_bits import FourBitLayout
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.small_diffusion import SMALL_DIFFUSION, small
 from engine.tracing.recorder import MemoryRecorder
-from engine.workload import Workload
 
 with_diffusers = pytest.mark.skipif(
     find_spec("diffusers") is None, reason="needs the optional package diffusers"

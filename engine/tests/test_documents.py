@@ -14,8 +14,8 @@ from engine.allocator.pools import BLOCK_BYTES
 from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, coverage, unfilled_noise
 from engine.answer.recommendation import ENOUGH_SPEED
 from engine.answer.worth import SURELY_ABOVE, WORTH_MEASURED, WORTH_PREDICTED
-from engine.assumptions import Assumptions
 from engine.cli.main import _parsed
+from engine.interface.assumptions import Assumptions
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.intervals import (
     ASSUMED_MEMORY,

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from engine.interface.workload import Workload
 from engine.measurement.weights import DrawingLater, draw
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.tracing.operations import tensors_in
-from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

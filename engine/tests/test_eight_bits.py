@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from engine.allocator.caching import ALLOCATE
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.interface.workload import Workload
 from engine.parallel.group import Alone, place
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
@@ -20,7 +21,6 @@ from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
-from engine.workload import Workload
 
 A10 = cuda_behaviour(8.6)
 BATCH_SIZE = 3

@@ -17,9 +17,9 @@ from engine.answer.energy import (
     power_share,
 )
 from engine.answer.worth import is_worth_it
-from engine.assumptions import Assumptions
 from engine.gpus import GPUS
-from engine.result import Energy, GpuFacts, MeasuredOn, Source, Trial
+from engine.interface.assumptions import Assumptions
+from engine.interface.result import Energy, GpuFacts, MeasuredOn, Source, Trial
 
 USE = Assumptions(hours_per_run=10, runs_per_year=100, grid_co2e_grams_per_kwh=500)
 BUSY = Power(400, 290, 290)

@@ -12,10 +12,10 @@ import torch
 import transformers
 
 from engine.answer.certificate import measured_on_rows
+from engine.interface.result import MeasuredOn
 from engine.measurement import environment
 from engine.measurement.environment import driver_facts, measured_on
 from engine.measurement.protocol import TrialOrder
-from engine.result import MeasuredOn
 from engine.tests.conftest import small_workload
 
 ON_CPU = MeasuredOn("cpu", "2.13.0", "5.23.0", cpu_threads=4)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import software
-from engine.environments import make, offered, remove
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
+from engine.versions import software
+from engine.versions.environments import make, offered, remove
 
 
 def test_versions_are_read_in_the_order_of_the_packages() -> None:

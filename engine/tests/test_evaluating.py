@@ -17,22 +17,22 @@ from transformers import (
     TrainingArguments,
 )
 
-from engine.errors import DoesNotFit, InvalidInput
+from engine.core.errors import DoesNotFit, InvalidInput
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult
+from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.analysis import analyze_predicted, catalogue_gpu
 from engine.prediction.evaluation import largest_evaluation_batch
 from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import trace
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
 from engine.step.batches import make_batch
 from engine.step.evaluating import evaluate, evaluation_of
 from engine.step.training import build_model, prepare
 from engine.tests.conftest import slow, small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
-from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.workload import Workload
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.parallel.group import among_gpus
@@ -17,13 +19,11 @@ from engine.prediction.analysis import analyze_predicted
 from engine.prediction.depths import Depths
 from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.tracer import trace
-from engine.request import AnalysisRequest
 from engine.step.training import build_model, prepare
 from engine.tests.several_gpus import bytes_of, large, two_steps
 from engine.tests.small import SMALL
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category
-from engine.workload import Workload
 
 pytest.importorskip("transformers.distributed.expert_parallel")
 pytestmark = [pytest.mark.slow, pytest.mark.torch]

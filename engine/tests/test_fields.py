@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import pytest
 
-from engine.border import read_json, settle
-from engine.errors import InvalidInput
-from engine.fields import Choice, Described, Group, Interval, described_fields
-from engine.request import FIELDS, AnalysisRequest, as_flags, usual_values
+from engine.core.border import read_json, settle
+from engine.core.errors import InvalidInput
+from engine.core.fields import Choice, Described, Group, Interval, described_fields
+from engine.interface.request import FIELDS, AnalysisRequest, as_flags, usual_values
 
 
 class Colour(Choice):

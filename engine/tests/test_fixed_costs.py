@@ -7,10 +7,16 @@ from dataclasses import replace
 import pytest
 
 from engine.allocator.caching import ALLOCATE, FREE
-from engine.fixed_costs import CUDNN_BYTES, MIB, cublas_workspace_bytes, fixed_costs, uses_cudnn
 from engine.gpus import GPUS, Gpu
+from engine.gpus.fixed_costs import (
+    CUDNN_BYTES,
+    MIB,
+    cublas_workspace_bytes,
+    fixed_costs,
+    uses_cudnn,
+)
+from engine.interface.result import GpuFacts, Trial
 from engine.prediction.probe import predict_memory
-from engine.result import GpuFacts, Trial
 from engine.tracing.trace import Category, Operation, Trace
 
 

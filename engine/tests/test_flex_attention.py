@@ -13,11 +13,12 @@ from torch.nn.attention import flex_attention as flex
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.analysis import analyze
-from engine.errors import InvalidInput, NotPredictable
+from engine.core.errors import InvalidInput, NotPredictable
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source
+from engine.interface.workload import Workload
 from engine.prediction.kernels import Kind, kernel_of
 from engine.prediction.tracer import trace
-from engine.request import AnalysisRequest
-from engine.result import Source
 from engine.script.compiled import COMPILED
 from engine.script.trace import CannotTrace, trace_script
 from engine.tests.conftest import small_workload
@@ -31,7 +32,6 @@ from engine.tracing.flex_attention import (
 from engine.tracing.operations import cost
 from engine.tracing.trace import Category, Operation, Trace
 from engine.tracing.unsure import peak_interval, unsure_caveats
-from engine.workload import Workload
 
 FORWARD, BACKWARD = "memorymark.flex_attention", "memorymark.flex_attention_backward"
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.models.presets import Preset
 from engine.parallel.fsdp import repeated_blocks

@@ -8,24 +8,24 @@ import pytest
 import torch
 from transformers import GenerationMixin
 
-from engine.choices import CacheFormat
-from engine.errors import InvalidInput
+from engine.core.choices import CacheFormat
+from engine.core.errors import InvalidInput
+from engine.core.optimizers import Optimizer
+from engine.interface.request import AnalysisRequest
+from engine.interface.texts import Texts, refused
+from engine.interface.workload import Workload
 from engine.models.tasks import Task
-from engine.optimizers import Optimizer
 from engine.prediction.generation import generating_workload, generation_traces
 from engine.prediction.growing import at_more_lengths
 from engine.prediction.texts import analyze_texts
-from engine.request import AnalysisRequest
 from engine.step.batches import Batch, make_batch
 from engine.step.caches import Caches
 from engine.step.generating import Generation
 from engine.step.training import Training, build_model, prepare
 from engine.tests.conftest import slow, small_workload
-from engine.texts import Texts, refused
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import ENCODING, Category
-from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

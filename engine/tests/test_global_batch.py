@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.recommendation import is_friendly, micro_batches
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.limits import find_limits, largest_safe
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
 from engine.tests.conftest import small_workload
 
 GIB = 2**30

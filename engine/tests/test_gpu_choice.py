@@ -10,9 +10,12 @@ import pytest
 
 from engine import analysis
 from engine.analysis import analyze
-from engine.errors import DoesNotFit, InvalidInput
+from engine.core.errors import DoesNotFit, InvalidInput
+from engine.core.sizes import GIB
 from engine.events import Event, Log
 from engine.gpus import ANY, GPUS, Gpu
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
 from engine.prediction import gpu_choice
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.correction import NO_EXPERIENCE
@@ -21,9 +24,6 @@ from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
 from engine.prediction.probe import timed
 from engine.prediction.traces import trace_request
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
-from engine.sizes import GIB
 from engine.tests.conftest import step_of
 
 WIDE = RelativeRange(0.8, 1.25)

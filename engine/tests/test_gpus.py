@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.core.sizes import GIB
 from engine.gpus import (
     BUILT_IN,
     GPUS,
@@ -18,7 +19,6 @@ from engine.gpus import (
     with_added,
 )
 from engine.gpus.catalogue import AddedGpus
-from engine.sizes import GIB
 
 ADVERTISED_GIB = {
     "Data centre": {

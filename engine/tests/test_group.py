@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from torch.nn import Module
 
-from engine.errors import InvalidInput, MeasurementFailed
+from engine.core.errors import InvalidInput, MeasurementFailed
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
+from engine.interface.workload import Workload
 from engine.measurement import analysis, checks, parent
 from engine.measurement.analysis import measure_batch
 from engine.measurement.parent import (
@@ -29,10 +32,7 @@ from engine.models.presets import PRESETS
 from engine.parallel.group import place
 from engine.parallel.interconnect import NCCL_PAIR_BYTES
 from engine.prediction.tracer import trace
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
 from engine.step.training import build_model
-from engine.workload import Workload
 
 SMALL = PRESETS["bert"].config() | {
     "num_hidden_layers": 2,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from engine.choices import CacheFormat
+from engine.core.choices import CacheFormat
+from engine.interface.texts import Texts
 from engine.prediction.generation import generation_traces
 from engine.prediction.growing import at_more_lengths
 from engine.step import generating
 from engine.step.generating import Generation
 from engine.tests.conftest import small_workload
-from engine.texts import Texts
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Trace
 

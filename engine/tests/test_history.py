@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from engine.allocator.caching import ALLOCATE, FREE
-from engine.errors import MeasurementFailed
+from engine.core.errors import MeasurementFailed
 from engine.events import Event, Log
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import LargeTensor, Source, Trial
 from engine.measurement import analysis
 from engine.measurement.history import Seen, Sighting, SightingRecorder, trace_of
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.steps import WorkloadSteps
 from engine.prediction.timeline import largest_tensors, timeline
-from engine.request import AnalysisRequest
-from engine.result import LargeTensor, Source, Trial
 from engine.tests.conftest import small_workload
 from engine.tracing.recorder import Recorded
 from engine.tracing.trace import Category, Trace

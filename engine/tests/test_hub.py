@@ -14,17 +14,17 @@ import pytest
 from huggingface_hub import errors
 
 from engine.analysis import analyze
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.hub import SWITCH, download_config, resolve
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
+from engine.interface.workload import Workload
 from engine.measurement import checks
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.models.presets import PRESETS
 from engine.models.tasks import Kind, Task
 from engine.prediction.intervals import Counted, append_residuals
 from engine.prediction.plan import plan
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
-from engine.workload import Workload
 
 # Releases of huggingface_hub have had several HTTP clients.
 client: Any = importlib.import_module(errors.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 import pytest
 
 from engine import __version__
-from engine.errors import OF_THE_EXTRA, PackageBroken, needing_the_engine
+from engine.core.errors import OF_THE_EXTRA, PackageBroken, needing_the_engine
 from engine.prediction.fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, FREE
-from engine.errors import EngineError
+from engine.core.errors import EngineError
 from engine.gpus import GPUS
+from engine.interface.result import GpuFacts
 from engine.measurement.checks import validate_known
 from engine.prediction import intervals
 from engine.prediction.intervals import (
@@ -28,7 +29,6 @@ from engine.prediction.intervals import (
 )
 from engine.prediction.probe import predict_live_memory, predict_memory, predict_trial
 from engine.prediction.tracer import trace
-from engine.result import GpuFacts
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import AffineTrace, Category, Trace

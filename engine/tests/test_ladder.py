@@ -19,15 +19,15 @@ from engine.answer.ladder import (
 )
 from engine.answer.plan import Plan
 from engine.answer.recommendation import is_friendly
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
 from engine.events import Event
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
 from engine.prediction import plan as plan_module
 from engine.prediction.ladder import Climb
 from engine.prediction.moves import Combination
 from engine.prediction.plan import plan
 from engine.prediction.traces import KeptTraces
-from engine.request import AnalysisRequest
 
 pytestmark = pytest.mark.usefixtures("small_models", "few_gpus")
 

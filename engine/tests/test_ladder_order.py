@@ -32,8 +32,8 @@ from engine.answer.ladder import (
 )
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
-from engine.border import read_json
-from engine.result import GpuFacts, Source, Trial
+from engine.core.border import read_json
+from engine.interface.result import GpuFacts, Source, Trial
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 MOVES = (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import InvalidInput
-from engine.lengths import EXAMPLE, MEGA_BATCH, Lengths
+from engine.core.errors import InvalidInput
+from engine.features.length_distribution import EXAMPLE, MEGA_BATCH, Lengths
 
 CHAT = Lengths.parse(EXAMPLE)
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from engine.answer.recommendation import Bound, Recommendation
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
 from engine.prediction.limits import find_limits, largest_safe, predict_largest
 from engine.prediction.probe import usable_bytes
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
 
 CAPACITY = 10_000
 

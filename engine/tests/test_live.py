@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import engine
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
 from engine.script.live import Live
 from engine.script.program import Program
 from engine.script.trace import CannotTrace, trace_script

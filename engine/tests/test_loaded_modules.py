@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from engine.loaded_modules import namespace, namespaces, replaced
 from engine.prediction.tracer import known_values
 from engine.script.deepspeed import _take_its_place
 from engine.script.on_import import when_imported
@@ -19,6 +18,7 @@ from engine.script.sharding import followed_shards
 from engine.step.transformers_versions import forget_cached
 from engine.step.values_in_models import known_in_models
 from engine.tracing.flex_attention import flex_attention_lowering
+from engine.versions.loaded_modules import namespace, namespaces, replaced
 
 pytestmark = pytest.mark.torch
 

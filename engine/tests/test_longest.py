@@ -9,20 +9,20 @@ from unittest.mock import patch
 import pytest
 
 from engine.cli.main import main
-from engine.errors import DoesNotFit, InvalidInput
+from engine.core.errors import DoesNotFit, InvalidInput
 from engine.events import Log
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.texts import Texts
+from engine.interface.workload import Workload
 from engine.prediction import generation, inference
 from engine.prediction.generation import generating_workload, generation_traces
 from engine.prediction.inference import predict_generation
 from engine.prediction.longest import STRIDE, longest_sequence
 from engine.prediction.weights import weight_bytes
-from engine.request import AnalysisRequest
 from engine.tests.conftest import slow, small_workload
-from engine.texts import Texts
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import AffineTrace
-from engine.workload import Workload
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
 

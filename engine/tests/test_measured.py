@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from engine.analysis import analyze
-from engine.errors import DoesNotFit, InvalidInput
+from engine.core.errors import DoesNotFit, InvalidInput
 from engine.events import Event, Log
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.workload import Workload
 from engine.measurement import analysis as measured
 from engine.measurement import cpu, environment, rounds
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.prediction.tracer import trace
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult, Source, Trial
 from engine.tests.conftest import make_models_small
-from engine.workload import Workload
 
 CPU = DeviceFacts("cpu", "CPU (test)", 2**36, 0, 0.0)
 ASKED: dict[str, object] = {

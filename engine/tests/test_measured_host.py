@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.choices import Precision
+from engine.core.choices import Precision
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult
 from engine.prediction.analysis import analyze_predicted, predict_batch
 from engine.prediction.correction import Experience
 from engine.prediction.intervals import Counted, Residual
 from engine.prediction.measured_host import HOST_SHARE, SLOWEST, launch_seconds
 from engine.prediction.plan import plan
 from engine.prediction.step_time import StepWork, step_work
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult
 from engine.tests.conftest import small_workload
 from engine.tests.test_step_time import product, work
 

@@ -15,16 +15,16 @@ from typing import Any, TypeVar
 import pytest
 import torch
 
-from engine.errors import MeasurementFailed
+from engine.core.errors import MeasurementFailed
+from engine.interface.result import Source
+from engine.interface.workload import Workload
 from engine.measurement import cpu, mps, parent
 from engine.measurement.parent import local_device, measure, record, run_together
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import TIMED_STEPS, StepTimes, time_steps
 from engine.prediction.timeline import largest_tensors
 from engine.prediction.tracer import trace
-from engine.result import Source
 from engine.tests.conftest import SMALL_BERT, small_workload
-from engine.workload import Workload
 
 BERT = SMALL_BERT
 _Answer = TypeVar("_Answer")
@@ -200,7 +200,7 @@ def test_a_trial_ends_with_the_process_that_started_it() -> None:
     asking = (
         "from engine.measurement.parent import measure;"
         "from engine.measurement.protocol import TrialOrder;"
-        "from engine.workload import Workload;"
+        "from engine.interface.workload import Workload;"
         "measure(TrialOrder(Workload('gpt2'), 16))"
     )
     asker = subprocess.Popen([sys.executable, "-c", asking], start_new_session=True)

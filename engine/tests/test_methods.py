@@ -9,7 +9,9 @@ import torch
 from torch.nn.functional import kl_div
 
 from engine.answer.training_config import training_configs
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.interface.tokens import tokens_of
+from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.models.presets import Preset
@@ -21,9 +23,7 @@ from engine.step.divergence import divergences
 from engine.step.scoring import log_probabilities
 from engine.tests.conftest import slow, small_workload
 from engine.tests.lowered import A10
-from engine.tokens import tokens_of
 from engine.tracing.lowering import CudaBehaviour
-from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models", "small_tiles")
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from engine.allocator.caching import ALLOCATE
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.interface.workload import Workload
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.models.presets import PRESETS
@@ -35,7 +36,6 @@ from engine.tests.small import made_small
 from engine.tests.test_zero import small_weights
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace, is_generating
-from engine.workload import Workload
 
 AMPERE = cuda_behaviour(8.0)
 GPU_COUNT = 4

@@ -16,8 +16,9 @@ from transformers import AutoConfig
 
 from benchmarks.coverage.small_configs import small_config
 from engine.cli.main import main
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
 from engine.hub import resolve
+from engine.interface.workload import OWN_CONFIG, Workload
 from engine.models.config import describe, parse_config
 from engine.models.presets import PRESETS
 from engine.models.tasks import Kind, Task
@@ -25,7 +26,6 @@ from engine.prediction.tracer import trace
 from engine.step import building
 from engine.step.building import blaming_the_config, check_given, new_model
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import OWN_CONFIG, Workload
 
 BERT = PRESETS["bert"].config()
 LLAMA = PRESETS["llama-3.2-1b"].config()

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from engine.answer.ladder import CHECKPOINTING, NO_CACHE, NO_CHECKPOINTING, Learning, Rung
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.workload import Workload
 from engine.prediction.moves import (
     APOLLO,
     CHUNKED,
@@ -27,8 +29,6 @@ from engine.prediction.moves import (
     next_combinations,
     sharded,
 )
-from engine.request import AnalysisRequest
-from engine.workload import Workload
 
 LENGTHS = {"batching": "longest", "sample_lengths": "p50=12,max=32"}
 

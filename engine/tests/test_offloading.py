@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.parallel.group import Alone
@@ -20,7 +21,6 @@ from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import slow, small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import COPY, ON_HOST, WAITING_COPY, Trace
-from engine.workload import Workload
 
 A10 = cuda_behaviour(8.6)
 BATCH_SIZE = 3

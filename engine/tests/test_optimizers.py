@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.errors import EngineError, InvalidInput
-from engine.optimizers import Optimizer
+from engine.core.errors import EngineError, InvalidInput
+from engine.core.optimizers import Optimizer
+from engine.interface.workload import Workload
 from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.optimizers import make_optimizer, refresh_caveats
@@ -17,7 +18,6 @@ from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import slow, small_workload
 from engine.tracing.operations import tensors_in
 from engine.tracing.trace import Category
-from engine.workload import Workload
 
 OF_BITSANDBYTES = (
     Optimizer.ADAMW_8BIT,

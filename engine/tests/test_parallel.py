@@ -10,15 +10,15 @@ import torch
 import torch.distributed as dist
 
 from engine.allocator.caching import replay
-from engine.errors import EngineError
+from engine.core.errors import EngineError
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
 from engine.parallel.group import among_gpus
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import trace
-from engine.request import AnalysisRequest
 from engine.tests.conftest import small_workload
 from engine.tests.several_gpus import (
     BATCH_SIZE,

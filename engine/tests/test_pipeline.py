@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source
+from engine.interface.workload import Workload
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.analysis import analyze_predicted
@@ -17,11 +20,8 @@ from engine.prediction.fullest import candidates
 from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import trace
 from engine.prediction.traces import trace_workload
-from engine.request import AnalysisRequest
-from engine.result import Source
 from engine.tests.small import SMALL
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 

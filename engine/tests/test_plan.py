@@ -15,9 +15,12 @@ from engine.answer.economics import usd_per_million_samples
 from engine.answer.ladder import CHECKPOINTING, Learning, Rung
 from engine.answer.plan import Plan, Room
 from engine.cli.plan import render_plan
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.core.sizes import GIB
 from engine.events import Event
 from engine.gpus import GPUS, Gpu, Vendor
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
 from engine.prediction import plan as plan_module
 from engine.prediction import traces
 from engine.prediction.every_batch_size import trace_every_batch_size
@@ -25,9 +28,6 @@ from engine.prediction.intervals import RelativeRange
 from engine.prediction.plan import plan
 from engine.prediction.probe import timed
 from engine.prediction.tracer import TraceAt
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
-from engine.sizes import GIB
 from engine.tests.conftest import step_of
 
 

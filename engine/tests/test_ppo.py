@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.models.presets import Preset
 from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.rollouts import rollout_caveats

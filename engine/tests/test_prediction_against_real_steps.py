@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.tracer import trace
@@ -15,7 +16,6 @@ from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tests.small import SMALL_BOTH
 from engine.tracing.trace import Category
-from engine.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import EngineError
+from engine.core.errors import EngineError
 from engine.gpus import GPUS
 from engine.script import preloading
 from engine.script.program import Program

@@ -8,8 +8,9 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from engine.choices import Precision
-from engine.errors import EngineError
+from engine.core.choices import Precision
+from engine.core.errors import EngineError
+from engine.interface.workload import Workload
 from engine.models.config import parse_config
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import Task
@@ -23,7 +24,6 @@ from engine.tests.small import made_small
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import NotAffine
-from engine.workload import Workload
 
 small = pytest.mark.usefixtures("small_models")
 every_preset = pytest.mark.parametrize("name", PRESETS)

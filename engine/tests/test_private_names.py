@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import private_names
-from engine.private_names import NAMES, Release, misplaced
+from engine.versions import private_names
+from engine.versions.private_names import NAMES, Release, misplaced
 
 ENGINE = Path(private_names.__file__).parent
 PACKAGES = {"accelerate", "bitsandbytes", "diffusers", "peft", "torch", "transformers"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli.main import main
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.script.program import Program, with_flag
 
 

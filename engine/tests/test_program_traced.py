@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from engine.cli.main import main
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
 from engine.gpus import GPUS
+from engine.interface.result import Trial
 from engine.measurement import cpu, programs
 from engine.measurement.protocol import TrialOrder
-from engine.result import Trial
 from engine.script import program_trace, quiet
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed

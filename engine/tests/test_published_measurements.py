@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from engine.errors import DoesNotFit
+from engine.core.errors import DoesNotFit
 from engine.events import Event, Log
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Trial
+from engine.interface.workload import Workload
 from engine.measurement.checks import validate_backward
 from engine.prediction.analysis import analyze_predicted, predict_batch
 from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.tracer import TraceAt
-from engine.request import AnalysisRequest
-from engine.result import Trial
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 GIB = 2**30
 MIB = 2**20

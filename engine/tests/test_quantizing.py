@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from engine.allocator.caching import ALLOCATE
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
+from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.parallel.group import among_gpus
@@ -25,7 +26,6 @@ from engine.tests.conftest import small_workload
 from engine.tests.small_diffusion import SMALL_DIFFUSION, small
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category
-from engine.workload import Workload
 
 A10 = cuda_behaviour(8.6)
 BATCH_SIZE = 3

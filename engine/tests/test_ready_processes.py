@@ -131,7 +131,7 @@ def test_one_that_stands_still_dies_with_its_parent(tmp_path: Path) -> None:
         import os, signal, sys
         from engine.measurement.parent import CHILD
         from engine.measurement.trial_process import waiting
-        from engine.process import die_with_parent
+        from engine.core.process import die_with_parent
         with waiting.kept_ready():
             waiting.start(CHILD, os.environ, 1)
             ready = waiting._processes[0]._process.pid

@@ -25,8 +25,8 @@ from engine.answer.recommendation import (
 )
 from engine.answer.search import SearchOutcome
 from engine.answer.worth import is_worth_it
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
 
 
 def chosen(

@@ -12,17 +12,18 @@ import pytest
 
 import engine
 from engine.cli.main import main
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult, MeasuredOn, Source, Trial
+from engine.interface.workload import Workload
 from engine.prediction.analysis import analyze_predicted, predict_batch
 from engine.prediction.correction import UNCORRECTED, Experience
 from engine.prediction.measured_host import on_told_host
 from engine.prediction.plan import plan
-from engine.recorded import RecordedFile
 from engine.recording import TrainingRecord, to_file
-from engine.recording.reading import read_recorded, recorded_for
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult, MeasuredOn, Source, Trial
+from engine.records.comparison import RecordedFile
+from engine.records.reading import read_recorded, recorded_for
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.step_time import on_recorded_host
@@ -30,7 +31,6 @@ from engine.script_analysis import analyze_script, plan_script, predict_script
 from engine.tests.conftest import small_workload
 from engine.tests.scripts import ACCUMULATING, EXAMPLE, written
 from engine.tests.test_training_record import RECORD
-from engine.workload import Workload
 
 LAUNCHING = 43e-6
 MEASURED_ON = MeasuredOn("NVIDIA H100 80GB HBM3", "2.13.0", "5.23.0", 4)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.recording import Loop, Recording, TrainingRecord, record_training, to_file
 from engine.recording.clocks import HostClock
 from engine.recording.device import precision_of

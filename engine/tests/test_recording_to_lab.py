@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.client import Lab, Misconfigured
-from engine.errors import EngineError
+from engine.core.errors import EngineError
 from engine.recording import Loop, TrainingRecord, to_lab
 from engine.tests.fake_lab import FakeLab
 

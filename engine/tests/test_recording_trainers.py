@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, Trainer, TrainingArguments
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.recording import Loop, TrainingRecord
 from engine.recording.trainer import MemoryMarkCallback
 

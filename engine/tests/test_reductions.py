@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.interface.workload import Workload
 from engine.prediction.tracer import trace
 from engine.prediction.traces import trace_workload
 from engine.tests.lowered import H100
 from engine.tracing.column_sums import ColumnSum, resident_threads
 from engine.tracing.reductions import column_sum
-from engine.workload import Workload
 
 MIB = 2**20
 H100_THREADS = 132 * 2048

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine import __version__, software
+from engine import __version__
 from engine.cli.main import main
-from engine.errors import EngineError
-from engine.releases import ReleaseRefused, check_releases, naming_untested
+from engine.core.errors import EngineError
+from engine.versions import software
+from engine.versions.releases import ReleaseRefused, check_releases, naming_untested
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,19 @@ from engine.cli.render import (
     where_memory_goes,
 )
 from engine.cli.render_catalogue import render_devices, render_models
+from engine.core.sizes import GIB
 from engine.gpus import GPUS
+from engine.interface.result import (
+    AnalysisResult,
+    Comparison,
+    GpuFacts,
+    MeasuredOn,
+    Savings,
+    Source,
+    Trial,
+)
+from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
-from engine.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Savings, Source, Trial
-from engine.sizes import GIB
-from engine.workload import Workload
 
 TOTAL = 22 * GIB
 A10 = GpuFacts("NVIDIA A10", TOTAL, TOTAL - GIB // 4)

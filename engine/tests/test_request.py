@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.assumptions import Assumptions
-from engine.errors import InvalidInput
-from engine.parsing import collect
-from engine.request import MAX_BATCH_SIZE, AnalysisRequest, as_flags
-from engine.workload import Workload
+from engine.core.errors import InvalidInput
+from engine.core.parsing import collect
+from engine.interface.assumptions import Assumptions
+from engine.interface.request import MAX_BATCH_SIZE, AnalysisRequest, as_flags
+from engine.interface.workload import Workload
 
 ASKED: dict[str, object] = {"model": "bert", "gpu": "a10"}
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from engine.analysis import analyze
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.events import Event, Log
+from engine.interface.request import AnalysisRequest
 from engine.prediction.traces import KeptTraces
-from engine.request import AnalysisRequest
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

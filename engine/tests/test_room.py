@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from engine.answer.plan import GpuOption
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.core.sizes import GIB
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source, Trial
 from engine.models.presets import PRESETS
 from engine.prediction.room import largest_sibling, longest_sequence, room
-from engine.request import AnalysisRequest
-from engine.result import Source, Trial
-from engine.sizes import GIB
 
 
 class World:

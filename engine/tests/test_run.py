@@ -14,12 +14,12 @@ from unittest.mock import patch
 import pytest
 
 from engine import analysis as analyze_module
-from engine import process
+from engine.core import process
 from engine.events import Event, Log
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
 from engine.prediction import plan as plan_module
 from engine.prediction.moves import moves_for
-from engine.request import AnalysisRequest
 from engine.run import run
 
 pytestmark = pytest.mark.usefixtures("small_models", "kept_traces")

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from engine.cli.main import main
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.core.parsing import collect
+from engine.interface.result import Source
 from engine.models.tasks import SizeLimits
-from engine.parsing import collect
-from engine.result import Source
 from engine.script import sample_files as sample_texts
 from engine.script import samples as samples
 from engine.script.samples import (

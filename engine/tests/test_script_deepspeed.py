@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from engine.allocator.caching import ALLOCATE
+from engine.interface.request import AnalysisRequest
+from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
 from engine.parallel.zero_division import Division
 from engine.prediction.tracer import trace
-from engine.request import AnalysisRequest
 from engine.script.deepspeed_config import batch_sizes, division_of, fields_of, not_followed, read
 from engine.script.on_import import when_imported
 from engine.script.program import Program
@@ -25,7 +26,6 @@ from engine.tests.conftest import slow, small_workload
 from engine.tests.scripts import A10
 from engine.tests.small import made_small
 from engine.tracing.trace import Category, Trace
-from engine.workload import Workload
 
 pytestmark = pytest.mark.torch
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import engine
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.examples import my_training
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 from engine.script.factory import Factory, ScriptFailed
 from engine.tests.scripts import ADAM, EXAMPLE, LINEAR, written
 

@@ -12,11 +12,11 @@ import torch
 
 from engine import script_analysis
 from engine.cli.main import main
-from engine.errors import DoesNotFit, InvalidInput, MeasurementFailed
+from engine.core.errors import DoesNotFit, InvalidInput, MeasurementFailed
 from engine.events import Event, Log
+from engine.interface.result import AnalysisResult, Source, Trial
 from engine.measurement import analysis, cpu, environment, parent, rounds
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.result import AnalysisResult, Source, Trial
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.trace import trace_script

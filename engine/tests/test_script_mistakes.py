@@ -9,8 +9,8 @@ import pytest
 
 from engine import script_analysis
 from engine.cli.main import main
-from engine.errors import EngineError, InvalidInput
-from engine.result import Source, Trial
+from engine.core.errors import EngineError, InvalidInput
+from engine.interface.result import Source, Trial
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed
 from engine.script.request import ScriptRequest

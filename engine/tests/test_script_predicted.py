@@ -10,10 +10,10 @@ import pytest
 
 import engine
 from engine.cli.main import main
-from engine.errors import DoesNotFit, InvalidInput
+from engine.core.errors import DoesNotFit, InvalidInput
 from engine.examples import my_training
 from engine.gpus import GPUS
-from engine.result import AnalysisResult, Source
+from engine.interface.result import AnalysisResult, Source
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.trace import CannotTrace, trace_script

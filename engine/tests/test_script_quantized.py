@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from engine.errors import EngineError, NotPredictable
+from engine.core.errors import EngineError, NotPredictable
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script import quantized

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from engine.answer.expectation import expected_limit
 from engine.answer.search import SearchOutcome, find_largest
+from engine.interface.result import GpuFacts, Source, Trial
 from engine.measurement.script_search import search_by_trials
-from engine.result import GpuFacts, Source, Trial
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.tests.scripts import EXAMPLE

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.checked import STEP, Problem
+from engine.gpus.checked import STEP, Problem
 from engine.selfcheck import check as checking
 from engine.selfcheck.advice import advice_on
 from engine.selfcheck.check import comparisons, self_check
@@ -164,8 +164,8 @@ def test_predictions_that_fail_alike_are_one_problem(machine: Any) -> None:
 def test_a_pytorch_that_does_not_see_the_gpu_is_a_problem(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine import checked
-    from engine.driver import LocalGpu
+    from engine.gpus import checked
+    from engine.gpus.driver import LocalGpu
 
     monkeypatch.setattr(checked, "local_gpu", lambda: LocalGpu("NVIDIA A10", "GPU-1", 1, "580"))
     machine(device={"device": DEVICE["device"] | {"kind": "cpu"}, "fixed_costs": []})
@@ -232,8 +232,8 @@ def test_a_prediction_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.torch
 def test_the_launch_time_of_the_host_decides_a_step_that_waits_for_it() -> None:
-    from engine.checked import on_checked
     from engine.gpus import GPUS
+    from engine.gpus.checked import on_checked
     from engine.selfcheck import predicting
     from engine.tests.test_checked import made_check
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
 from engine.prediction.side_by_side import SideBySide, processes_here
 from engine.tracing.trace import NeedsTwoSamples
 

@@ -9,14 +9,14 @@ from runpy import run_module
 
 import pytest
 
-from engine import software
 from engine.cli.main import main
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.events import Event, Log
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
+from engine.interface.workload import Workload
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
-from engine.workload import Workload
+from engine.versions import software
 
 Install = Callable[[Path, str, str], None]
 

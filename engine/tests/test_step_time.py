@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.economics import FILLED_NOISE, unfilled_noise, within
-from engine.choices import Precision
+from engine.core.choices import Precision
 from engine.gpus import GPUS
 from engine.prediction.kernels import FORMATS, Format, Kind
 from engine.prediction.launches import OF_BERT, Launch, launch_of

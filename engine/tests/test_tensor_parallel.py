@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.workload import Workload
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.parallel.interconnect import caveats
@@ -16,7 +17,6 @@ from engine.prediction.tracer import trace
 from engine.tests.small import SMALL
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
-from engine.workload import Workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.analysis import analyze
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult, LargeTensor
 from engine.prediction.timeline import largest_tensors, timeline
 from engine.prediction.tracer import trace
-from engine.request import AnalysisRequest
-from engine.result import AnalysisResult, LargeTensor
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace

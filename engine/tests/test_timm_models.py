@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from engine.cli.main import main
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
+from engine.interface.workload import Workload
 from engine.models import timm_models
 from engine.models.config import parse_config
 from engine.models.presets import named
@@ -19,7 +20,6 @@ from engine.step.batches import make_batch
 from engine.step.building import new_model
 from engine.step.training import build_model, prepare, training_step
 from engine.tracing.recorder import MemoryRecorder
-from engine.workload import Workload
 
 with_timm = pytest.mark.skipif(
     not (find_spec("timm") and find_spec("torchvision")),

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.tokens import Tokens, tokens_of, tokens_per_second
-from engine.workload import Workload
+from engine.interface.tokens import Tokens, tokens_of, tokens_per_second
+from engine.interface.workload import Workload
 
 
 @pytest.mark.parametrize(

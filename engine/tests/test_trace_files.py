@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from engine.choices import Precision
+from engine.core.choices import Precision
 from engine.events import Event, Log
+from engine.interface.request import AnalysisRequest
+from engine.interface.workload import Workload
 from engine.prediction import depths, traces
 from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.trace_files import FOLDER_VARIABLE, TraceFiles, trace_files
 from engine.prediction.tracer import TraceAt
 from engine.prediction.traces import KeptTraces
-from engine.request import AnalysisRequest
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
-from engine.workload import Workload
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
 

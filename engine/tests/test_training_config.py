@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.training_config import training_configs
-from engine.choices import Adapter, Precision, Quantization
-from engine.errors import InvalidInput
-from engine.optimizers import Optimizer
-from engine.workload import Workload
+from engine.core.choices import Adapter, Precision, Quantization
+from engine.core.errors import InvalidInput
+from engine.core.optimizers import Optimizer
+from engine.interface.workload import Workload
 
 FLASH: dict[str, Any] = {"attention": "flash", "precision": "bf16-mixed"}
 

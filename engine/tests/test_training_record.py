@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.recording import Loop, TrainingRecord, to_file
 
 RECORD = TrainingRecord(

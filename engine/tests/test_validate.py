@@ -13,14 +13,14 @@ import torch
 from rich.console import Console, RenderableType
 
 from engine.cli import main as cli
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.events import Event
+from engine.interface.result import Source, Trial
 from engine.measurement import checks as validate_prediction
 from engine.measurement import cpu, steps
 from engine.measurement.checks import Fit, PredictionCheck, summarize, validate_local
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.prediction.intervals import PUBLISHED, Counted, read_residuals
-from engine.result import Source, Trial
 
 MIB = 2**20
 PUBLISHED_ROWS = read_residuals(PUBLISHED)

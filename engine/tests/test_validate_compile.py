@@ -15,7 +15,7 @@ import torch
 from rich.console import Console, RenderableType
 
 from engine.cli import main as cli
-from engine.errors import MeasurementFailed
+from engine.core.errors import MeasurementFailed
 from engine.events import Event, Log
 from engine.measurement import compilation as validate_compile
 from engine.measurement import cpu, parent

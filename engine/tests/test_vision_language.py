@@ -7,12 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
+from engine.interface.texts import Texts, refused
+from engine.interface.workload import Workload
 from engine.models.tasks import SizeLimits, Task
 from engine.step.batches import make_batch
 from engine.step.building import new_model
-from engine.texts import Texts, refused
-from engine.workload import Workload
 
 pytestmark = pytest.mark.torch
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.choices import Precision, Quantization
+from engine.core.choices import Precision, Quantization
+from engine.core.optimizers import Optimizer
+from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
-from engine.optimizers import Optimizer
 from engine.prediction.weights import weight_bytes
-from engine.workload import Workload
 
 pytestmark = pytest.mark.torch
 

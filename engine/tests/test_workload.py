@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from engine.choices import Precision
-from engine.errors import InvalidInput
+from engine.core.choices import Precision
+from engine.core.errors import InvalidInput
+from engine.core.optimizers import Optimizer
 from engine.features import CONTRADICTIONS
+from engine.interface.workload import Workload
 from engine.models.tasks import Task
-from engine.optimizers import Optimizer
-from engine.workload import Workload
 
 
 def test_missing_sizes_take_the_presets_default() -> None:

@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from engine.allocator.caching import ALLOCATE
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import Source
+from engine.interface.workload import Workload
 from engine.parallel.group import place
 from engine.parallel.zero_division import Division, Parts
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.probe import predict_trial
 from engine.prediction.tracer import meta_model, trace
-from engine.request import AnalysisRequest
-from engine.result import Source
 from engine.tests.conftest import small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
-from engine.workload import Workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small_models"), pytest.mark.torch]
 

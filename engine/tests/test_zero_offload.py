@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.prediction.tracer import trace
 from engine.tests.test_zero import AMPERE, BATCH_SIZE, BUCKET, alive, count, zero
 from engine.tracing.trace import COPY, ON_HOST, WAITING_COPY, Category, Trace

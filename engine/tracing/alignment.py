@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from itertools import takewhile
 
-from ..errors import EngineError
+from ..core.errors import EngineError
 
 Labels = list[Hashable]
 

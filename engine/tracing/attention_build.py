@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from ..software import minor
+from ..versions.software import minor
 
 _CUDNN_OF_RELEASE = {
     (2, 6): 90100,

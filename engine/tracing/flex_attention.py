@@ -26,8 +26,8 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
-from ..errors import NotPredictable
-from ..loaded_modules import namespaces, replaced
+from ..core.errors import NotPredictable
+from ..versions.loaded_modules import namespaces, replaced
 from .operations import OWN_KERNELS, tensors_in
 
 MAKERS = frozenset({f"{OWN_KERNELS}.flex_attention", f"{OWN_KERNELS}.flex_attention_backward"})

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ..fixed_costs import cublas_workspace_bytes, fixed_costs
 from ..gpus import Gpu
+from ..gpus.fixed_costs import cublas_workspace_bytes, fixed_costs
 from .attention import (
     AttentionCall,
     AttentionKernel,

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from ..allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
 from ..allocator.options import AllocatorOptions
-from ..errors import EngineError, InvalidInput
+from ..core.errors import EngineError, InvalidInput
 from .column_sums import ColumnSum, at_numbers, numbers_of, with_scratch
 
 MAX_STEPS = 16

@@ -5,9 +5,9 @@ from argparse import ArgumentParser
 from django.core.management.base import BaseCommand, CommandError
 
 from analyses.jobs import environments
-from engine import environments as engine_environments
-from engine import software
-from engine.errors import EngineError, InvalidInput
+from engine.core.errors import EngineError, InvalidInput
+from engine.versions import environments as engine_environments
+from engine.versions import software
 
 FLAGS = ("transformers", "torch", "peft")
 

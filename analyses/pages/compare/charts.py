@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from analyses.charts.layout import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.pages.compare.colours import colour, dash
 from analyses.pages.compare.columns import Column
-from engine.result import AnalysisResult, Trial
-from engine.sizes import GIB
+from engine.core.sizes import GIB
+from engine.interface.result import AnalysisResult, Trial
 
 MANY_TIMES = 6
 """From this ratio between its values on, an axis is logarithmic."""

@@ -13,7 +13,7 @@ from analyses.chips import chips
 from analyses.formatting import gpu_of, model_name
 from analyses.models import Analysis
 from analyses.stored_result import result_of, source_at, trial_at
-from engine.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult, Source, Trial
 
 
 @dataclass(frozen=True)

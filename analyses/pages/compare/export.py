@@ -9,7 +9,7 @@ from analyses.formatting import gpu_of, model_name
 from analyses.pages.compare.columns import Column
 from analyses.pages.compare.figures import Cell
 from analyses.pages.compare.rows import Row
-from engine.result import Source
+from engine.interface.result import Source
 from memorymark_site.operations import csv_text
 
 Groups = Sequence[tuple[str, Sequence[Row]]]

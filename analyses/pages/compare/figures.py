@@ -19,9 +19,9 @@ from analyses.pages.compare.columns import Column
 from analyses.savings.estimate import has_gain, has_probable_gain
 from analyses.stored_result import tokens_in, trial_at
 from engine.answer.economics import usd_per_million_samples
-from engine.choices import Goal
+from engine.core.choices import Goal
 from engine.gpus import GPUS
-from engine.result import Source, Trial
+from engine.interface.result import Source, Trial
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from analyses.formatting import UNKNOWN, gpu_of, times
 from analyses.pages.compare.columns import Column
 from analyses.pages.compare.figures import FIGURES, NOTHING, Cell
 from analyses.pages.settings import settings_of
+from engine.interface.result import Source
 from engine.models.tasks import SIZES
-from engine.result import Source
 
 _FEW_TIMES = 2
 """From this ratio on, a difference is shown as a multiple instead of a percentage."""

@@ -12,7 +12,7 @@ from analyses.pages.compare.charts import MANY_TIMES
 from analyses.pages.compare.colours import colour
 from analyses.pages.compare.columns import Column
 from analyses.pages.compare.figures import FIGURES, Cell, Figure
-from engine.sizes import GIB
+from engine.core.sizes import GIB
 
 _MIN_DOTS = 2
 _TITLE_LINE = 32

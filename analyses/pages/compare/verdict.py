@@ -10,8 +10,8 @@ from analyses.pages.compare.columns import Column, parts_of
 from analyses.pages.compare.figures import FIGURE, Cell
 from analyses.pages.compare.rows import overlap, same_work, setting_rows
 from engine.answer.worth import least_speedup
-from engine.request import FIELDS
-from engine.result import Source
+from engine.interface.request import FIELDS
+from engine.interface.result import Source
 
 _FEW_TIMES = 2
 """From this ratio on, a gain is said as a multiple instead of a percentage."""

@@ -12,8 +12,8 @@ from django.db.models.expressions import OrderBy
 
 from analyses.formatting import gpu_name, model_name
 from analyses.models import Analysis
-from engine.fields import Field
-from engine.request import FIELDS
+from engine.core.fields import Field
+from engine.interface.request import FIELDS
 
 Value = str | int | float | bool | list[str] | None
 """A cell of an export, never rounded."""

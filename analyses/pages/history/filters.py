@@ -22,7 +22,7 @@ from analyses.pages.history.search import (
     until,
 )
 from analyses.pages.history.terms import Key
-from engine.software import in_words, parse
+from engine.versions.software import in_words, parse
 
 MAX_SEARCH_LENGTH = 200
 """In characters; each term of it costs a query."""

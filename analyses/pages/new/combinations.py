@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from engine.core.fields import Field
 from engine.features import CONTRADICTIONS, Contradiction, Values
-from engine.fields import Field
-from engine.request import FIELDS
+from engine.interface.request import FIELDS
 
 
 def combinations() -> list[dict[str, object]]:

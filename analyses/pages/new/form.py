@@ -39,14 +39,14 @@ from analyses.pages.new.widgets import (
     ticks,
     timm_names,
 )
-from engine.choices import Goal
-from engine.errors import InvalidInput
-from engine.fields import Group
-from engine.goals import TEXTS, counts
+from engine.core.choices import Goal
+from engine.core.errors import InvalidInput
+from engine.core.fields import Group
 from engine.gpus import ANY, LOCAL
+from engine.interface.goals import TEXTS, counts
+from engine.interface.request import DEFAULTS, FIELDS
 from engine.models.presets import PRESETS
 from engine.models.tasks import SIZES
-from engine.request import DEFAULTS, FIELDS
 
 BATCH_TO_CHECK = "batch_to_check"
 """Stands for the current batch where the question is whether it fits, or the longest sequence."""
@@ -97,9 +97,9 @@ class FieldGroup:
 class AnalysisForm(forms.Form):
     """A new analysis as raw text; :meth:`submit` has the engine check it.
 
-    The fields are those of :data:`engine.request.FIELDS`, in that order, by which the first error
-    is found. A model that is no preset has two inputs: its ID and its config. The question decides
-    which fields count.
+    The fields are those of :data:`engine.interface.request.FIELDS`, in that order, by which the
+    first error is found. A model that is no preset has two inputs: its ID and its config. The
+    question decides which fields count.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -17,11 +17,11 @@ from analyses.formatting import (
 )
 from analyses.models import Query, QueryStatus
 from analyses.pages.settings import input_size
-from engine.border import read_json
-from engine.errors import InvalidInput
-from engine.result import Trial
+from engine.core.border import read_json
+from engine.core.errors import InvalidInput
+from engine.interface.result import Trial
+from engine.interface.tokens import Tokens, tokens_of
 from engine.run import Predicted
-from engine.tokens import Tokens, tokens_of
 
 OLD_VERSION = "Another version of MemoryMark stored this prediction. Change a field to try again."
 NOT_WANTED = "This prediction was cancelled. Change a field to try again."

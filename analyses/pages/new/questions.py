@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.choices import Goal, Precision, Quantization
-from engine.fields import Choice
+from engine.core.choices import Goal, Precision, Quantization
+from engine.core.fields import Choice
+from engine.core.optimizers import Optimizer
 from engine.gpus import ANY, GPUS, LOCAL, catalogue_name
 from engine.models.presets import PRESETS
 from engine.models.tasks import Task
-from engine.optimizers import Optimizer
 
 
 class Question(Choice):

@@ -13,13 +13,13 @@ from analyses.lab import lab_assumptions
 from analyses.pages.new.form import BATCH_OF, NO_BATCH, AnalysisForm
 from analyses.pages.new.questions import USUAL_PRECISION, Question
 from analyses.pages.new.widgets import OTHER_MODEL
-from engine.choices import Goal
-from engine.fields import Field
-from engine.goals import goal_of
+from engine.core.choices import Goal
+from engine.core.fields import Field
 from engine.gpus import ANY
+from engine.interface.goals import goal_of
+from engine.interface.request import FIELDS, AnalysisRequest, usual_values
+from engine.interface.workload import OWN_CONFIG, Workload
 from engine.models.presets import PRESETS
-from engine.request import FIELDS, AnalysisRequest, usual_values
-from engine.workload import OWN_CONFIG, Workload
 
 _MAX_LINKED_LENGTH = 500
 """Characters of a value in a link to the form."""

@@ -24,7 +24,7 @@ from analyses.pages.new.questions import TRAINING_PRESETS, Question, with_preset
 from analyses.pages.new.upload import with_upload
 from analyses.pages.new.values import default_values, values_of, with_changes
 from analyses.queries import predictable
-from engine.errors import InvalidInput
+from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL
 from memorymark_site.accounts.roles import Role, needs
 

@@ -11,14 +11,14 @@ from analyses.formatting import gib_with_unit, local_gpu, usd
 from analyses.jobs import lab_state
 from analyses.lab import HeldPrice, key_of, prices
 from analyses.models import Node
-from engine import software
-from engine.errors import InvalidInput
-from engine.fields import Field
+from engine.core.errors import InvalidInput
+from engine.core.fields import Field
 from engine.gpus import GPUS, Gpu, by_family
 from engine.models import timm_models
 from engine.models.model import missing_modules
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import SIZES, Kind, Task
+from engine.versions import software
 
 Choices = list[tuple[str, str]]
 Groups = list[tuple[str, Choices]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...choices import Method
-from ...errors import EngineError
+from ...core.choices import Method
+from ...core.errors import EngineError
+from ...interface.workload import Workload
 from ...models.tasks import Task
-from ...workload import Workload
 from . import diffusion, images, speech, text, time_series, vision_language
 from .answers import answers
 from .batch import Batch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ...choices import Method
-from ...workload import Workload
+from ...core.choices import Method
+from ...interface.workload import Workload
 from .batch import Batch
 from .text import padded
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...workload import Workload
+from ...interface.workload import Workload
 
 Batch = dict[str, Any]
 """Tensors by the name of the model's argument, or lists of dictionaries of them, one a sample."""

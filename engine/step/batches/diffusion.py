@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from ...interface.workload import Workload
 from ...models.diffusion import CLIP_LENGTH, is_cached
-from ...workload import Workload
 from ..denoisers import family_of
 from .batch import Batch
 

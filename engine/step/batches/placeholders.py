@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from ...interface.workload import Workload
 from ...tracing.fake_models import on_fake_tensors
 from ...tracing.known_values import KnownValues
-from ...workload import Workload
 from ..building import new_model
 from ..values_in_models import known_in_models
 from .batch import Batch

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...workload import Workload
+from ...interface.workload import Workload
 from ..building import forward_arguments, model_config, new_model
 from ..transformers_versions import feature_extractor
 from .batch import Batch, one_label_each

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ...choices import Batching
-from ...workload import Workload
+from ...core.choices import Batching
+from ...interface.workload import Workload
 from ..building import forward_arguments, model_config
 from ..transformers_versions import text_part
 from .batch import Batch, one_label_each

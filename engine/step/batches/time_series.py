@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...workload import Workload
+from ...interface.workload import Workload
 from ..building import forward_arguments, model_config
 from .batch import Batch
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from ...workload import Workload
+from ...interface.workload import Workload
 from ..building import forward_arguments, model_config
 from ..transformers_versions import image_processor
 from .batch import Batch

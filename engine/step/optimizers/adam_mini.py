@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import torch
 from transformers import PreTrainedModel
 
-from ...errors import InvalidInput
+from ...core.errors import InvalidInput
 
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8

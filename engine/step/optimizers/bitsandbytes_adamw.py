@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from ...errors import EngineError
-from ...optimizers import Optimizer
+from ...core.errors import EngineError
+from ...core.optimizers import Optimizer
+from ...interface.workload import Workload
 from ...tracing.operations import OWN_KERNELS
-from ...workload import Workload
 
 _QUANTIZED_BLOCK = 256
 _MIN_QUANTIZED = 4096

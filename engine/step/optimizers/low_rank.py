@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ...errors import InvalidInput
-from ...optimizers import PROJECTED_MODULES
+from ...core.errors import InvalidInput
+from ...core.optimizers import PROJECTED_MODULES
 from .in_backward import Make
 from .refreshes import is_due
 

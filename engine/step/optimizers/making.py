@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ...optimizers import Optimizer
-from ...workload import Workload
+from ...core.optimizers import Optimizer
+from ...interface.workload import Workload
 from .adam_mini import adam_mini
 from .bitsandbytes_adamw import AdamWLayout, bitsandbytes_adamw
 from .in_backward import InBackward, Make

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from transformers import PreTrainedModel
 
-from ...errors import EngineError, InvalidInput
+from ...core.errors import EngineError, InvalidInput
 
 
 def muon_with_adamw(model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:

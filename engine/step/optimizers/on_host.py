@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...errors import EngineError
+from ...core.errors import EngineError
 from ..offloading import Host
 from .in_backward import Make
 

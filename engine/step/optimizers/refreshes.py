@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...interface.workload import Workload
 from ...tracing.decompositions import ASSUMED
-from ...workload import Workload
 
 _EARLY = 2
 

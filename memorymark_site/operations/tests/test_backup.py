@@ -50,7 +50,7 @@ from analyses.tests.factories import (
     make_request,
     make_user,
 )
-from engine.request import AnalysisRequest
+from engine.interface.request import AnalysisRequest
 from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import ApiToken, SetupLink
 from memorymark_site.operations import restore

@@ -12,9 +12,9 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from analyses.tests.factories import make_user
-from engine.errors import InvalidInput
-from engine.request import AnalysisRequest
-from engine.workload import Workload
+from engine.core.errors import InvalidInput
+from engine.interface.request import AnalysisRequest
+from engine.interface.workload import Workload
 from memorymark_site.accounts.models import ApiToken
 from memorymark_site.operations.archive import MANIFEST, Archive, BadArchive
 from memorymark_site.tests.attacks.serving import NAME, Site

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .choices import Method
-from .lengths import FIELD, Lengths
-from .models.tasks import Task
+from ..core.choices import Method
+from ..features.length_distribution import FIELD, Lengths
+from ..models.tasks import Task
 from .workload import Workload
 
 

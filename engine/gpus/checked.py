@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from . import software
-from .border import read_json
+from ..core.border import read_json
+from ..core.errors import EngineError, InvalidInput
+from ..core.process import state_folder
+from ..core.sizes import gib
+from ..versions import software
+from . import GPUS, Gpu, SelfChecked, catalogue_name
 from .driver import LocalGpu, local_gpu
-from .errors import EngineError, InvalidInput
-from .gpus import GPUS, Gpu, SelfChecked, catalogue_name
-from .process import state_folder
-from .sizes import gib
 
 FILE_VARIABLE = "ENGINE_SELF_CHECK"
 """Environment variable with the file of this machine's self-check, for :func:`own_file`."""
@@ -145,7 +145,8 @@ class Comparison:
 
     Attributes:
         workload: Its name, for people to read.
-        fields: Fields of :class:`~engine.workload.Workload` that are not at their defaults.
+        fields: Fields of :class:`~engine.interface.workload.Workload` that are not at their
+        defaults.
         batch_size: Samples per step.
         counted: One of :data:`MEMORY`, in bytes, or :data:`STEP`.
     """

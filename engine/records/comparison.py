@@ -1,7 +1,7 @@
 """Steps that were measured elsewhere, and the rule by which they are held against a prediction.
 
 The rule is one, on the lab's site and for a file of recorded training runs
-(:mod:`engine.recording.reading`).
+(:mod:`engine.records.reading`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .choices import Precision
-from .gpus import LOCAL, catalogue_name
-from .workload import Workload
+from ..core.choices import Precision
+from ..gpus import LOCAL, catalogue_name
+from ..interface.workload import Workload
 
 
 class Run(Protocol):

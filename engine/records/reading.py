@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from ..border import read_json
-from ..errors import InvalidInput
+from ..core.border import read_json
+from ..core.errors import InvalidInput
 from ..gpus import GPUS, HOW_TO_LIST
-from ..recorded import RecordedFile, RecordedStep
-from ..request import Request
-from ..result import MeasuredOn, Trial
-from ..workload import Workload
+from ..interface.request import Request
+from ..interface.result import MeasuredOn, Trial
+from ..interface.workload import Workload
+from .comparison import RecordedFile, RecordedStep
 from .record import TrainingRecord
 
 FIELD = "recorded"

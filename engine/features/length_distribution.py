@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .errors import InvalidInput
-from .models.tasks import MAX_SEQUENCE_LENGTH
-from .parsing import shown
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
+from ..models.tasks import MAX_SEQUENCE_LENGTH
 
 EXAMPLE = "p50=310,p90=900,p99=2100,max=4096"
 FIELD = "sample_lengths"

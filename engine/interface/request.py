@@ -8,18 +8,18 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Annotated, Any
 
-from .allocator.options import AllocatorOptions
+from ..allocator.options import AllocatorOptions
+from ..core.border import read, settle
+from ..core.choices import Attention, Batching, Goal, Precision
+from ..core.errors import InvalidInput
+from ..core.fields import NONE, Described, Field, Group, Interval, described_fields
+from ..core.optimizers import Optimizer
+from ..core.parsing import bytes_of, collect, unknown_fields
+from ..features.training import MAX_ACCUMULATION
+from ..gpus import ANY, GPUS, HOW_TO_LIST, LOCAL, Gpu, canonical_name
+from ..models.presets import find_model
+from ..models.tasks import Kind
 from .assumptions import Assumptions
-from .border import read, settle
-from .choices import Attention, Batching, Goal, Precision
-from .errors import InvalidInput
-from .features.training import MAX_ACCUMULATION
-from .fields import NONE, Described, Field, Group, Interval, described_fields
-from .gpus import ANY, GPUS, HOW_TO_LIST, LOCAL, Gpu, canonical_name
-from .models.presets import find_model
-from .models.tasks import Kind
-from .optimizers import Optimizer
-from .parsing import bytes_of, collect, unknown_fields
 from .texts import Texts, refused
 from .workload import Workload
 

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.errors import EngineError
 from . import software
-from .errors import EngineError
 
 _VERSIONS_FILE = "versions.json"
 _READ_VERSIONS = """
@@ -41,7 +41,7 @@ class Environment:
     Attributes:
         name: Name of its folder: the requested versions.
         python: Its interpreter.
-        versions: Versions of the :data:`engine.software.PACKAGES` that it has.
+        versions: Versions of the :data:`engine.versions.software.PACKAGES` that it has.
     """
 
     name: str

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from ..errors import InvalidInput
-from ..parsing import choice, plain_text, positive_number, shown, unknown_fields, whole_number
+from ..core.errors import InvalidInput
+from ..core.parsing import choice, plain_text, positive_number, shown, unknown_fields, whole_number
 
 SCHEMA_VERSION = 1
 
@@ -61,7 +61,8 @@ class TrainingRecord:
         device_uuid: UUID from CUDA; empty without it.
         device_total_bytes: Its memory; on the CPU, the machine's.
         versions: Versions of Python, CUDA and the installed frameworks, by name.
-        precision: Named as in :class:`~engine.workload.Precision`, or by the framework; empty if
+        precision: Named as in :class:`~engine.interface.workload.Precision`, or by the framework;
+        empty if
             unknown.
         model_name: For people to read; may be empty.
         started_at, ended_at: UTC, in ISO 8601. The end is that of the last step.

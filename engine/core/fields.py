@@ -1,12 +1,13 @@
 """The fields of a request, each described once, next to its type.
 
-A field of :class:`engine.workload.Workload`, :class:`engine.request.Request` or
-:class:`engine.assumptions.Assumptions` carries a :class:`Described` in its annotation. The command
-line, the form, the API's schema, the settings shown with a result, the command that repeats it and
-the columns of the history are derived from these, so a new field is added in one place.
+A field of :class:`engine.interface.workload.Workload`, :class:`engine.interface.request.Request` or
+:class:`engine.interface.assumptions.Assumptions` carries a :class:`Described` in its annotation.
+The command line, the form, the API's schema, the settings shown with a result, the command that
+repeats it and the columns of the history are derived from these, so a new field is added in one
+place.
 
 Nothing here imports pydantic, which training jobs and the command without its extra do not have.
-:mod:`engine.border` checks untrusted values against them.
+:mod:`engine.core.border` checks untrusted values against them.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from .border import settle
-from .errors import InvalidInput
-from .fields import Described, Group, Interval
+from ..core.border import settle
+from ..core.errors import InvalidInput
+from ..core.fields import Described, Group, Interval
 
 WORLD_CO2E_GRAMS_PER_KWH = 481.0
 """Emissions of the world's electricity in 2023, in grams of CO2 equivalents per kWh generated:

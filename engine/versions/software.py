@@ -14,8 +14,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 
-from .errors import InvalidInput
-from .parsing import shown
+from ..core.errors import InvalidInput
+from ..core.parsing import shown
 
 PACKAGES = (
     "transformers", "torch", "peft", "accelerate", "bitsandbytes", "lightning", "trl", "diffusers",

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from .choices import Goal
-from .fields import described_fields
+from ..core.choices import Goal
+from ..core.fields import described_fields
 from .request import FIELDS, as_flags
 from .texts import Texts
 from .workload import Workload

@@ -6,26 +6,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from . import software
-from .border import read, settle
-from .errors import InvalidInput
-from .features import contradictions
-from .features.adapters import Adapters
-from .features.evaluation import Evaluation
-from .features.lengths import SampleLengths
-from .features.method import LearningMethod
-from .features.sample import SampleSizes
-from .features.savers import Savers
-from .features.sharing import Sharing
-from .features.subject import Subject
-from .features.training import TrainingSettings
-from .fields import Described, Group, Interval, described_fields
-from .lengths import FIELD, Lengths
-from .models.config import parse_config
-from .models.model import Model, hub_model
-from .models.presets import PRESETS, choose_a_model, find_model
-from .models.tasks import SIZES, Kind, SizeLimits, Task, spoken
-from .parsing import collect, unknown_fields
+from ..core.border import read, settle
+from ..core.errors import InvalidInput
+from ..core.fields import Described, Group, Interval, described_fields
+from ..core.parsing import collect, unknown_fields
+from ..features import contradictions
+from ..features.adapters import Adapters
+from ..features.evaluation import Evaluation
+from ..features.length_distribution import FIELD, Lengths
+from ..features.lengths import SampleLengths
+from ..features.method import LearningMethod
+from ..features.sample import SampleSizes
+from ..features.savers import Savers
+from ..features.sharing import Sharing
+from ..features.subject import Subject
+from ..features.training import TrainingSettings
+from ..models.config import parse_config
+from ..models.model import Model, hub_model
+from ..models.presets import PRESETS, choose_a_model, find_model
+from ..models.tasks import SIZES, Kind, SizeLimits, Task, spoken
+from ..versions import software
 
 OWN_CONFIG = "own-config"
 """Name of a model that is known only by its config."""

@@ -1,6 +1,6 @@
 """Checks of single untrusted values, for training jobs: with the standard library alone.
 
-Elsewhere :mod:`engine.border` checks whole data classes with pydantic, with similar messages.
+Elsewhere :mod:`engine.core.border` checks whole data classes with pydantic, with similar messages.
 """
 
 import re

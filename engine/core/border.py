@@ -1,8 +1,8 @@
 """Untrusted values, checked by pydantic against the annotations of our data classes.
 
 All input passes through here: forms, the API, the command line, and JSON from files, other
-processes or the database. Errors become :class:`~engine.errors.InvalidInput`, with a message per
-field that says what to enter. Pydantic is imported only when the first value is checked: lists,
+processes or the database. Errors become :class:`~engine.core.errors.InvalidInput`, with a message
+per field that says what to enter. Pydantic is imported only when the first value is checked: lists,
 help and training jobs work without it.
 """
 

@@ -1,10 +1,10 @@
 """The private names of torch, transformers and other packages that the engine touches.
 
 They come, move and go from one release to the next. Each has one line here, with the releases that
-have it where some have not, and what takes its place there. ``python -m engine.private_names``
-looks all of them up in the packages that are installed, and exits with status 1 if one is not where
-this list has it; it needs neither pytest nor Django. A test fails when the engine touches a private
-name that is not here.
+have it where some have not, and what takes its place there. ``python -m
+engine.versions.private_names`` looks all of them up in the packages that are installed, and exits
+with status 1 if one is not where this list has it; it needs neither pytest nor Django. A test fails
+when the engine touches a private name that is not here.
 
 A path is a module and the attributes that lead on from it. What objects get only when they are made
 is written after a colon; it is looked for in what their class mentions.

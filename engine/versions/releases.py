@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import EngineError
 from . import software
-from .errors import EngineError
 from .software import TESTED, minor, untested, written
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
-from .border import settle
-from .choices import OFFLOADED_CACHES, QUANTIZED_CACHES, CacheFormat, Goal
-from .errors import InvalidInput
-from .features.contradiction import Contradiction, one_of
-from .fields import Described, Group, Interval
-from .models.tasks import MAX_SEQUENCE_LENGTH, Task
+from ..core.border import settle
+from ..core.choices import OFFLOADED_CACHES, QUANTIZED_CACHES, CacheFormat, Goal
+from ..core.errors import InvalidInput
+from ..core.fields import Described, Group, Interval
+from ..features.contradiction import Contradiction, one_of
+from ..models.tasks import MAX_SEQUENCE_LENGTH, Task
 from .result import GpuFacts, Source, Trial
 from .workload import Workload
 

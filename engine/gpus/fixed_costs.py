@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .gpus import Gpu, SelfChecked
+from . import Gpu, SelfChecked
 
 MIB = 2**20
 

@@ -1,0 +1,1 @@
+"""Requests and results of the engine: what goes in and what comes out."""
