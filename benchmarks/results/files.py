@@ -82,9 +82,22 @@ def versions() -> dict[str, str]:
 
 def write(name: str, result: Result, folder: Path = FOLDER) -> Path:
     file = folder / f"{name}.json"
-    text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
-    file.write_text(f"{text}\n", encoding="utf-8")
+    file.write_text(f"{as_text(asdict(result))}\n", encoding="utf-8")
     return file
+
+
+def as_text(value: object, margin: str = "") -> str:
+    """JSON with an item of a list on each line, so that a change of one row is a change of one."""
+    inner = f"{margin} "
+    if isinstance(value, dict) and value:
+        items = [f"{json.dumps(name)}: {as_text(one, inner)}" for name, one in value.items()]
+    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+        items = [json.dumps(one, ensure_ascii=False) for one in value]
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    lines = f",\n{inner}".join(items)
+    return f"{first}\n{inner}{lines}\n{margin}{last}"
 
 
 def read(name: str, folder: Path = FOLDER) -> Result:

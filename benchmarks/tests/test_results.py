@@ -27,6 +27,7 @@ from benchmarks.results.files import (
     Machine,
     NoResult,
     Result,
+    as_text,
     read,
     run,
     write,
@@ -73,6 +74,15 @@ def test_no_file_identifies_its_machine() -> None:
     for file in FOLDER.glob("*.json"):
         text = file.read_text(encoding="utf-8")
         assert [word for word in private if word in text] == [], file.name
+
+
+def test_a_file_has_a_line_for_each_row() -> None:
+    rows = [{"name": "BERT", "bytes": [1, 2]}, {"name": "GPT-2 “small”", "bytes": []}]
+    document = {"rows": rows, "machine": {"cores": 2}, "none": {}, "empty": []}
+    text = as_text(document)
+    assert json.loads(text) == document
+    assert ' {"name": "BERT", "bytes": [1, 2]},' in text.splitlines()[2]
+    assert len(text.splitlines()) == 11
 
 
 def test_a_file_returns_what_was_written(tmp_path: Path) -> None:
