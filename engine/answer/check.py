@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import DoesNotFit, InvalidInput
 from ..core.parsing import positive_number, shown
-from ..core.sizes import GIB, gib
+from ..core.sizes import gib, gib_number
 from ..interface.assumptions import Assumptions
 from ..interface.request import AnalysisRequest
 from ..interface.result import AnalysisResult, Source, Trial
@@ -206,8 +206,8 @@ def _needs(result: AnalysisResult, current: Trial) -> str:
     if used is None:
         return f"it needs more than {gib(result.gpu.total_bytes)}"
     high = current.device_used_high_bytes
-    at_most = "" if high is None else f" (at most {high / GIB:.2f})"
-    return f"it needs {used / GIB:.2f}{at_most} of {gib(result.gpu.total_bytes)}"
+    at_most = "" if high is None else f" (at most {gib_number(high)})"
+    return f"it needs {gib_number(used)}{at_most} of {gib(result.gpu.total_bytes)}"
 
 
 def _speed(result: AnalysisResult, share: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..core.numbers import times
 from ..interface.request import AnalysisRequest, Request
 from ..interface.result import (
     AnalysisResult,
@@ -296,11 +297,6 @@ def _why_kept(found: Findings) -> str:
     if percent > 0:
         return f"larger batches would be {at_most}"
     return f"{_WITHIN} this GPU's top speed"
-
-
-def times(ratio: float) -> str:
-    """A ratio of speeds, such as ``1.31×`` or ``2.9×``."""
-    return f"{ratio:.{2 if ratio < 1.995 else 1}f}\N{MULTIPLICATION SIGN}"
 
 
 def _two_runs(found: Findings, runs: Sequence[str]) -> str:

@@ -8,8 +8,9 @@ is to keep what there is, and nothing counts as saved.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
-from ..interface.result import Source
+from ..interface.result import AnalysisResult, Source
 from .economics import Speedup
 
 WORTH_PREDICTED = 1.05
@@ -48,3 +49,44 @@ def may_be_worth_it(gained: Speedup, source: Source) -> bool:
 def least_speedup(source: Source) -> float:
     """The least ratio of a speedup that is worth a change."""
     return WORTH_MEASURED if source is Source.MEASURED else WORTH_PREDICTED
+
+
+class Gain(Enum):
+    """Whether a speedup is worth a change."""
+
+    SURE = auto()
+    PROBABLE = auto()
+    """Large enough, but not sure: two short runs would show it."""
+    NONE = auto()
+
+
+def gain_by(ratio: float, has_gain: bool | None, source: Source) -> Gain:
+    """The gain of a speedup for which only :func:`has_gain` is stored, without its interval."""
+    if has_gain:
+        return Gain.SURE
+    is_unsure = source is not Source.MEASURED and ratio >= least_speedup(source)
+    return Gain.PROBABLE if is_unsure else Gain.NONE
+
+
+def gain_of(result: AnalysisResult) -> Gain:
+    """The gain of a result; none without a speedup."""
+    if result.speedup is None:
+        return Gain.NONE
+    return gain_by(result.speedup, has_gain(result), result.source)
+
+
+def has_gain(result: AnalysisResult) -> bool:
+    """Whether the recommended batch, with its moves, is worth a change.
+
+    What was counted as saved says so, by the rule of the version that answered; where no hours are
+    trained in a year, the interval does.
+    """
+    saved, ratio = result.savings, result.speedup
+    low, high = result.speedup_low, result.speedup_high
+    if ratio is None or ratio <= 1 or (low is not None and low <= 1):
+        return False
+    if saved is not None and saved.hours_per_run * saved.runs_per_year > 0:
+        return saved.gpu_hours_per_year > 0
+    if low is None or high is None:  # an older version stored no interval
+        return saved is not None
+    return is_worth_it(Speedup(ratio, low, high), result.source)

@@ -9,19 +9,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..answer.conclusion import times
+from ..answer.figures import COST, LARGEST_BATCH, RECOMMENDED_BATCH, RECOMMENDED_COST, SPEEDUP
+from ..core.numbers import UNKNOWN, times_range, usd
 from ..core.sizes import gib
 from ..gpus import GPUS
 from ..interface.result import Source
 from ..interface.tokens import Tokens, tokens_of
 from ..versions.software import in_words
-from .terminal import bullets, section, speed_headings, table
+from .terminal import bullets, section, speed_headings, speeds, table
 
 if TYPE_CHECKING:
     from ..answer.ladder import Rung
     from ..answer.plan import GpuOption, Plan
-
-_NOT_KNOWN = "-"
 
 
 def render_plan(plan: Plan) -> RenderableType:
@@ -68,9 +67,9 @@ def _gpus(plan: Plan) -> Table:
     shown = table(dense=True)
     shown.add_column("gpu", no_wrap=True, style="cyan")
     counted = tokens_of(plan.workload)
-    headings = ["largest\nbatch", "recom-\nmended", *speed_headings(counted), "USD\nper hour"]
-    headings += ["USD per\n1M\nsamples"]
-    headings += ["USD\nper run"] if plan.current_gpu is not None else []
+    headings = ["largest\nbatch", "recom-\nmended", *speed_headings(counted), "price\nper hour"]
+    headings += ["cost per\n1M\nsamples"]
+    headings += ["cost\nper run"] if plan.current_gpu is not None else []
     for heading in headings:
         shown.add_column(f" {heading}".replace("\n", "\n "), justify="right", no_wrap=True)
     shown.add_column("")
@@ -83,13 +82,15 @@ def _gpus(plan: Plan) -> Table:
 def _gpu_row(option: GpuOption, plan: Plan, counted: Tokens | None) -> list[str]:
     row = [
         option.gpu,
-        f"{option.largest_batch_size:,}",
-        _number(option.recommended_batch_size, 0),
-        *_speeds(option.samples_per_second, counted),
-        _number(option.price_per_hour_usd, 2),
-        _number(option.usd_per_million_samples, 2),
+        LARGEST_BATCH.number(option.largest_batch_size),
+        RECOMMENDED_BATCH.number(option.recommended_batch_size),
+        *speeds(option.samples_per_second, counted),
+        usd(option.price_per_hour_usd),
+        COST.number(option.usd_per_million_samples),
     ]
-    return [*row, _number(option.usd_per_run, 2)] if plan.current_gpu is not None else row
+    return (
+        [*row, RECOMMENDED_COST.number(option.usd_per_run)] if plan.current_gpu is not None else row
+    )
 
 
 def _role(option: GpuOption, plan: Plan) -> str:
@@ -132,7 +133,7 @@ def _room(plan: Plan) -> list[RenderableType]:
     if room.gpu is not None:
         uses.append(
             f"{room.gpu_name} has at least 95% of this speed, for "
-            f"{room.gpu_price_per_hour_usd:,.2f} USD per hour ({Source.ASSUMED})."
+            f"{usd(room.gpu_price_per_hour_usd)} per hour ({Source.ASSUMED})."
         )
     if room.runs > 1:
         uses.append(f"{room.runs:,} such runs share the GPU's memory, though not its speed.")
@@ -143,7 +144,7 @@ def _room(plan: Plan) -> list[RenderableType]:
 def _rungs(rungs: Sequence[Rung]) -> Table:
     shown = table(dense=True)
     shown.add_column("moves", style="cyan")
-    for heading in ("speedup", "range", "USD\nper run"):
+    for heading in ("speedup", "range", "cost\nper run"):
         shown.add_column(heading, justify="right", no_wrap=True)
     shown.add_column(" changes about\n learning", no_wrap=True)
     shown.add_column(" effort", no_wrap=True)
@@ -151,9 +152,9 @@ def _rungs(rungs: Sequence[Rung]) -> Table:
         speedup, low, high = rung.speedup, rung.speedup_low, rung.speedup_high
         shown.add_row(
             _moves(rung),
-            _NOT_KNOWN if speedup is None else times(speedup),
-            _NOT_KNOWN if low is None or high is None else f"{low:.2f}-{high:.2f}",
-            _number(rung.usd_per_run, 2),
+            SPEEDUP.number(speedup),
+            UNKNOWN if low is None or high is None else times_range(low, high),
+            RECOMMENDED_COST.number(rung.usd_per_run),
             f" {rung.learning}",
             f" {rung.effort}",
         )
@@ -162,13 +163,3 @@ def _rungs(rungs: Sequence[Rung]) -> Table:
 
 def _moves(rung: Rung) -> str:
     return ", ".join(rung.moves) or "as it is"
-
-
-def _speeds(samples_per_second: float | None, counted: Tokens | None) -> list[str]:
-    speeds = [samples_per_second]
-    speeds += [counted.per_second(samples_per_second)] if counted else []
-    return [_number(speed, 0 if (speed or 0) >= 100 else 1) for speed in speeds]
-
-
-def _number(value: float | None, decimals: int) -> str:
-    return _NOT_KNOWN if value is None else f"{value:,.{decimals}f}"

@@ -9,11 +9,35 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..answer.amounts import Answered, beyond_largest
 from ..answer.certificate import measured_on_rows
-from ..answer.economics import Speedup
-from ..answer.worth import is_worth_it, may_be_worth_it
+from ..answer.figures import (
+    CO2E_PER_YEAR,
+    CURRENT_BATCH,
+    CURRENT_COST,
+    CURRENT_HEADROOM,
+    DEVICE_USED,
+    HOURS_PER_YEAR,
+    KWH_PER_RUN,
+    KWH_PER_YEAR,
+    LARGEST_BATCH,
+    LARGEST_HEADROOM,
+    LONGEST_ROW,
+    MEMORY,
+    PADDING,
+    RECOMMENDED_BATCH,
+    RECOMMENDED_COST,
+    SPEED,
+    SPEEDUP,
+    STEP_TIME,
+    TOKEN_SPEED,
+    USD_PER_YEAR,
+    Figure,
+)
+from ..answer.worth import Gain, gain_of
+from ..core.numbers import share, significant, times, times_range, usd
 from ..core.optimizers import Optimizer
-from ..core.sizes import GIB, gib
+from ..core.sizes import gib, gib_number
 from ..interface.request import FIELDS
 from ..interface.result import (
     AnalysisResult,
@@ -31,12 +55,11 @@ from ..models.tasks import SIZES
 from ..versions.software import in_words
 from . import terminal
 
-NOT_KNOWN = "-"
 _BAR_WIDTH = 20
-_RANGE_OF_TIMES = {
-    Source.MEASURED: "Step time, middle half",
-    Source.PREDICTED: "Step time, range",
-    Source.COMPUTED: "Step time, range",
+_RANGES = {
+    Source.MEASURED: "middle half",
+    Source.PREDICTED: "range",
+    Source.COMPUTED: "range",
 }
 
 
@@ -83,22 +106,19 @@ def render_trial(
     fits = "fits" if trial.fits else "does not fit"
     head = f"Batch {trial.batch_size:,} {fits} ({trial.source})."
     figures = figures_table()
-    for name, size in (
-        ("Peak allocated", trial.peak_allocated_bytes),
-        ("Peak reserved", trial.peak_reserved_bytes),
-        ("Device used", trial.device_used_bytes),
-    ):
-        if size is not None:
-            figures.add_row(name, gib(size), trial.source)
+    for figure in MEMORY:
+        if (size := getattr(trial, figure.name)) is not None:
+            figures.add_row(figure.label, figure.text(size), trial.source)
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
     if low is not None and high is not None:
-        figures.add_row("Device used, range", f"{low / GIB:.2f} to {gib(high)}", trial.source)
+        label = f"{DEVICE_USED.label}, range"
+        figures.add_row(label, f"{DEVICE_USED.range(low, high)} GiB", trial.source)
     if trial.fits and trial.step_seconds is not None:
-        figures.add_row("Step time", f"{_milliseconds(trial.step_seconds)} ms", trial.source)
+        figures.add_row(STEP_TIME.label, STEP_TIME.text(trial.step_seconds), trial.source)
     slowest = trial.step_seconds_high
     if trial.fits and trial.step_seconds_low is not None and slowest is not None:
-        times = f"{_milliseconds(trial.step_seconds_low)} to {_milliseconds(slowest)} ms"
-        figures.add_row(_RANGE_OF_TIMES[trial.source], times, trial.source)
+        ends = f"{STEP_TIME.range(trial.step_seconds_low, slowest)} ms"
+        figures.add_row(f"{STEP_TIME.label}, {_RANGES[trial.source]}", ends, trial.source)
     if trial.fits and trial.samples_per_second is not None:
         counted = None if isinstance(workload, str) else tokens_of(workload)
         figures.add_row("Speed", _speeds(trial.samples_per_second, counted), trial.source)
@@ -150,10 +170,9 @@ def where_memory_goes(trial: Trial, total_bytes: int) -> list[tuple[str, int]]:
 
 def _key_numbers(result: AnalysisResult) -> Table:
     table = figures_table()
-    next_one = f"{result.next_batch_size:,}"
-    fails = f"{next_one} does not fit" if result.next_batch_size_fails else "none larger is tried"
-    table.add_row("Largest batch", f"{result.largest_batch_size:,} ({fails})", result.source)
-    table.add_row("Recommended batch", f"{result.recommended_batch_size:,}", result.source)
+    answered = Answered(result)
+    _add(table, LARGEST_BATCH, answered, beyond_largest(result))
+    _add(table, RECOMMENDED_BATCH, answered)
     if result.safe_batch_size is not None:
         safe = f"{result.safe_batch_size:,}" if result.safe_batch_size else "none"
         table.add_row("Safe batch", safe, result.source)
@@ -161,24 +180,15 @@ def _key_numbers(result: AnalysisResult) -> Table:
         kept = f"{result.global_batch.kept_size:,} samples per optimizer step"
         kept += f", {result.global_batch.gradient_accumulation:,} micro-batches"
         table.add_row("Global batch", kept, "")
-    if result.current_batch_size is None:
-        table.add_row("Current batch", "none yet", "")
-    else:
-        current = _trial_of(result, result.current_batch_size)
-        fits = "" if current.fits else " (does not fit)"
-        table.add_row("Current batch", f"{result.current_batch_size:,}{fits}", current.source)
-    for name, batch_size, headroom in (
-        ("Free at current batch", result.current_batch_size, result.current_headroom_bytes),
-        ("Free at largest batch", result.largest_batch_size, result.largest_headroom_bytes),
-    ):
-        if batch_size is not None and headroom is not None:
-            share = f"{gib(headroom)} ({_percent(headroom, result.gpu.total_bytes)})"
-            table.add_row(name, share, _trial_of(result, batch_size).source)
+    _add(table, CURRENT_BATCH, answered)
+    _add(table, CURRENT_HEADROOM, answered)
+    _add(table, LARGEST_HEADROOM, answered)
     if result.speedup is not None:
-        table.add_row("Speedup", _speedup(result, result.speedup), result.source)
+        _add(table, SPEEDUP, answered, _interval(result, result.speedup))
     elif result.current_batch_size is not None:
-        why = "the current batch does not fit" if not current.fits else "its speed is not known"
-        table.add_row("Speedup", f"unknown: {why}", "")
+        fits = _trial_of(result, result.current_batch_size).fits
+        why = "its speed is not known" if fits else "the current batch does not fit"
+        table.add_row(SPEEDUP.label, f"unknown: {why}", "")
     if result.comparison is not None:
         rounds = len(result.comparison.current_samples_per_second)
         sure = f"{100 * result.comparison.coverage:.0f}% confidence in that range"
@@ -188,26 +198,32 @@ def _key_numbers(result: AnalysisResult) -> Table:
     return table
 
 
+def _add(table: Table, figure: Figure, answered: Answered, note: str = "") -> None:
+    """Add a number, if the answer has it, with its own note or another one in parentheses."""
+    found = figure.of(answered)
+    if found is not None:
+        said = note or found.note
+        text = f"{figure.shown(found)} ({said})" if said else figure.shown(found)
+        table.add_row(figure.label, text, ", ".join(found.sources))
+
+
 def _lengths(lengths: BatchLengths) -> Table:
     table = figures_table()
-    sure = f"{lengths.probability:.0%} of runs have none longer"
-    table.add_row("Longest row", f"{lengths.worst_tokens:,} tokens ({sure})", Source.PREDICTED)
+    sure = f"{share(lengths.probability)} of runs have none longer"
+    table.add_row(
+        LONGEST_ROW.label, f"{LONGEST_ROW.text(lengths.worst_tokens)} ({sure})", Source.PREDICTED
+    )
     table.add_row("Mean row", f"{lengths.mean_tokens:,.0f} tokens", Source.PREDICTED)
-    table.add_row("Padding", f"{lengths.padding:.0%} of all tokens", Source.PREDICTED)
+    table.add_row(PADDING.label, f"{PADDING.text(lengths.padding)} of all tokens", Source.PREDICTED)
     return table
 
 
-def _speedup(result: AnalysisResult, speedup: float) -> str:
-    text = f"{speedup:.2f}× the current speed"
-    if result.speedup_low is None or result.speedup_high is None:
-        return text
-    text += f", range {result.speedup_low:.2f}–{result.speedup_high:.2f}"
-    gained = Speedup(speedup, result.speedup_low, result.speedup_high)
-    if is_worth_it(gained, result.source):
-        return text
-    # Rounds that differ so much would not agree if there were more of them.
-    unsure = result.source is not Source.MEASURED and may_be_worth_it(gained, result.source)
-    return f"{text}: {'probable gain' if unsure else 'no gain'}"
+def _interval(result: AnalysisResult, speedup: float) -> str:
+    """The interval of a speedup, and the ratio where its text does not have it."""
+    ratio = times(speedup) if gain_of(result) is Gain.NONE else ""
+    low, high = result.speedup_low, result.speedup_high
+    ends = "" if low is None or high is None else f"range {times_range(low, high)}"
+    return ", ".join(filter(None, [ratio, ends]))
 
 
 def _add_savings(table: Table, savings: Savings) -> None:
@@ -216,18 +232,18 @@ def _add_savings(table: Table, savings: Savings) -> None:
     priced = savings.price_per_hour_usd > 0
     saved = "none"
     if savings.gpu_hours_per_year > 0:
-        saved = f"{savings.gpu_hours_per_year:,.0f} GPU-hours a year"
-        saved += f", {savings.usd_per_year:,.0f} USD" if priced else ""
-    table.add_row("Potential savings", saved, source)
+        saved = HOURS_PER_YEAR.with_unit(savings.gpu_hours_per_year)
+        saved += f", {USD_PER_YEAR.text(savings.usd_per_year)}" if priced else ""
+    table.add_row(USD_PER_YEAR.label, saved, source)
     if priced:
-        cost = f"{savings.recommended_usd_per_run:,.2f} USD"
+        cost = RECOMMENDED_COST.text(savings.recommended_usd_per_run)
         if saved != "none":
-            cost += f", now {savings.current_usd_per_run:,.2f} USD"
+            cost = f"{CURRENT_COST.text(savings.current_usd_per_run)} → {cost}"
         table.add_row("Cost per run", cost, source)
     if savings.energy is not None:
         _add_energy(table, savings.energy)
     use = f"{savings.runs_per_year:,g} runs a year of {savings.hours_per_run:,g} h"
-    price = f"{savings.price_per_hour_usd:,.2f} USD per GPU-hour" if priced else "no price known"
+    price = f"{usd(savings.price_per_hour_usd)} per GPU-hour" if priced else "no price known"
     table.add_row("Assumed use", f"{use}, {price}", Source.ASSUMED)
     if savings.energy is not None:
         grid = f"{savings.energy.grid_co2e_grams_per_kwh:,g} g CO2e per kWh"
@@ -237,14 +253,15 @@ def _add_savings(table: Table, savings: Savings) -> None:
 def _add_energy(table: Table, energy: Energy) -> None:
     """The GPUs' energy of a run and, with a gain, of a year. Power is never measured."""
     source = f"{Source.PREDICTED}, {Source.ASSUMED} use"
-    watts = f"{energy.recommended_watts:,.0f} of {energy.power_limit_watts:,.0f} W per GPU"
-    run = f"{energy.recommended_kwh_per_run:,.2f} kWh"
+    limit = significant(energy.power_limit_watts)
+    run = KWH_PER_RUN.with_unit(energy.recommended_kwh_per_run)
     if energy.kwh_per_year:
-        run += f", now {energy.current_kwh_per_run:,.2f} kWh"
-        low, high = energy.kwh_per_year_low, energy.kwh_per_year_high
-        saved = f"{energy.kwh_per_year:,.0f} kWh a year ({low:,.0f} to {high:,.0f}), "
-        saved += f"{energy.kg_co2e_per_year:,.0f} kg CO2e"
+        run = f"{KWH_PER_RUN.number(energy.current_kwh_per_run)} → {run}"
+        low, high = map(KWH_PER_YEAR.number, (energy.kwh_per_year_low, energy.kwh_per_year_high))
+        saved = f"{KWH_PER_YEAR.with_unit(energy.kwh_per_year)} a year ({low} to {high}), "
+        saved += f"{CO2E_PER_YEAR.with_unit(energy.kg_co2e_per_year)} CO2e"
         table.add_row("Energy saved", saved, source)
+    watts = f"{significant(energy.recommended_watts)} of {limit} W per GPU"
     table.add_row("Energy per run", f"{run}, at {watts}", source)
 
 
@@ -289,22 +306,13 @@ def _times(count: int) -> str:
 
 def _trial_row(trial: Trial, counted: Tokens | None) -> list[str]:
     # A batch that does not fit never runs, so it has no speed, whatever was predicted.
-    timed = trial if trial.fits else None
-    speeds = [timed.samples_per_second if timed else None]
-    speeds += [counted.per_second(speeds[0])] if counted else []
+    step, speed = (trial.step_seconds, trial.samples_per_second) if trial.fits else (None, None)
     return [
         f"{trial.batch_size:,}",
         "yes" if trial.fits else "no",
-        *(
-            NOT_KNOWN if size is None else f"{size / GIB:.2f}"
-            for size in (
-                trial.peak_allocated_bytes,
-                trial.peak_reserved_bytes,
-                trial.device_used_bytes,
-            )
-        ),
-        _milliseconds(timed.step_seconds) if timed and timed.step_seconds else NOT_KNOWN,
-        *(_speed(speed) if speed else NOT_KNOWN for speed in speeds),
+        *(figure.number(getattr(trial, figure.name)) for figure in MEMORY),
+        STEP_TIME.number(step),
+        *terminal.speeds(speed, counted),
         trial.source,
     ]
 
@@ -323,20 +331,20 @@ def _memory(trial: Trial, total_bytes: int) -> Table:
     table = terminal.table()
     table.add_column("used for", no_wrap=True)
     table.add_column("GiB", justify="right", no_wrap=True)
-    table.add_column("% of GPU", justify="right", no_wrap=True)
+    table.add_column("of GPU", justify="right", no_wrap=True)
     table.add_column("")
     table.add_column("source", no_wrap=True)
     for name, size in where_memory_goes(trial, total_bytes):
         table.add_row(
             name,
-            _at_least(size / GIB, 2),
-            _at_least(100 * size / total_bytes, 1),
+            gib_number(size),
+            share(size / total_bytes),
             "█" * round(_BAR_WIDTH * min(size / total_bytes, 1)),
             trial.source,
             style={"free": "green", "missing": "red"}.get(name, ""),
         )
     table.add_section()
-    table.add_row("total", f"{total_bytes / GIB:.2f}", "100.0")
+    table.add_row("total", gib_number(total_bytes), share(1))
     return table
 
 
@@ -377,31 +385,10 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _at_least(number: float, decimals: int) -> str:
-    """Rounded, but never to a zero that hides a small amount."""
-    smallest = 10**-decimals
-    if 0 < number < smallest / 2:
-        return f"< {smallest}"
-    return f"{number:,.{decimals}f}"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}%"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:,.{0 if seconds >= 1 else 1}f}"
-
-
-def _speed(per_second: float) -> str:
-    """Samples or tokens per second, with a decimal below 100."""
-    return f"{per_second:,.{0 if per_second >= 100 else 1}f}"
-
-
 def _speeds(samples_per_second: float, counted: Tokens | None) -> str:
-    text = f"{_speed(samples_per_second)} samples/s"
+    text = SPEED.with_unit(samples_per_second)
     tokens = counted.per_second(samples_per_second) if counted else None
-    return f"{text}, {_speed(tokens)} {counted.unit}/s" if counted and tokens else text
+    return f"{text}, {TOKEN_SPEED.number(tokens)} {counted.unit}/s" if counted and tokens else text
 
 
 def _measured_on(found: MeasuredOn) -> Table:

@@ -8,15 +8,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..core.numbers import UNKNOWN, usd
 from ..core.parsing import shown
-from ..core.sizes import GIB
+from ..core.sizes import gib_number
 from ..gpus import LOCAL, Gpu, Vendor, by_family
 from ..models.architectures import ARCHITECTURES, Architecture
 from ..models.coverage import Coverage, checked_with
 from ..models.model import Model
 from ..models.tasks import SizeLimits
 from . import terminal
-from .render import NOT_KNOWN
 
 
 def render_models(presets: Sequence[Model]) -> RenderableType:
@@ -79,8 +79,8 @@ def render_devices(gpus: Sequence[Gpu]) -> RenderableType:
         "usable\nGiB",
         "compute\ncapability",
         "bf16",
-        "USD\nper hour",
-        "USD\nspot",
+        "price\nper hour",
+        "price\nspot",
     )
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -103,17 +103,13 @@ def _device(gpu: Gpu) -> list[str]:
     return [
         gpu.name,
         gpu.display_name,
-        f"{gpu.total_bytes / GIB:.2f}",
-        f"{gpu.usable_bytes / GIB:.2f}",
-        f"{gpu.compute_capability:.1f}" if on_cuda else NOT_KNOWN,
+        gib_number(gpu.total_bytes),
+        gib_number(gpu.usable_bytes),
+        f"{gpu.compute_capability:.1f}" if on_cuda else UNKNOWN,
         "yes" if gpu.bf16_flops is not None else "no",
-        _usd(gpu.price_per_hour_usd),
-        _usd(gpu.spot_price_per_hour_usd),
+        usd(gpu.price_per_hour_usd),
+        usd(gpu.spot_price_per_hour_usd),
     ]
-
-
-def _usd(price: float | None) -> str:
-    return NOT_KNOWN if price is None else f"{price:.2f}"
 
 
 def _input_size(preset: Model) -> str:

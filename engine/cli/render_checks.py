@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..core.numbers import UNKNOWN
 from ..core.sizes import GIB, gib
 from ..interface.workload import Workload
 from ..prediction.intervals import Counted
@@ -104,7 +105,7 @@ def _figure_row(compared: Comparison) -> list[str]:
 
 def _shown(figure: float | None, counted: Counted) -> str:
     if figure is None:
-        return "\N{EN DASH}"
+        return UNKNOWN
     if counted is Counted.STEP_SECONDS:
         return f"{1e3 * figure:,.1f} ms"
     return gib(figure, 3)

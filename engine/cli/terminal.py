@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
+from ..answer.figures import SPEED, TOKEN_SPEED
 from ..events import Event, Log, Stage, about, seconds_left
 from ..interface.result import Trial
 from ..interface.tokens import Tokens
@@ -66,6 +67,14 @@ def speed_headings(counted: Tokens | None) -> list[str]:
     """The headings of a table's speeds: samples, and tokens where they are counted."""
     units = ["samples", counted.unit] if counted else ["samples"]
     return [f"{unit} per s".replace(" ", "\n", unit.count(" ") + 1) for unit in units]
+
+
+def speeds(samples_per_second: float | None, counted: Tokens | None) -> list[str]:
+    """The cells below :func:`speed_headings`."""
+    cells = [SPEED.number(samples_per_second)]
+    if counted:
+        cells.append(TOKEN_SPEED.number(counted.per_second(samples_per_second)))
+    return cells
 
 
 def bullets(sentences: Iterable[str]) -> Table:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from ..core.numbers import significant
+from ..core.sizes import gib, gib_number
 from .workload import Workload
 
 
@@ -97,16 +99,15 @@ class BatchTrials:
         return "\n".join([*lines, *(f"- {caveat}" for caveat in self.caveats)])
 
     def _line(self, trial: Trial) -> str:
-        gib = 2**30
         known = trial.device_used_bytes or trial.peak_allocated_bytes or 0
         fits = "fits" if trial.fits else "does not fit"
-        line = f"Batch {trial.batch_size:,} {fits} on {self.gpu.name}: {known / gib:.2f}"
+        line = f"Batch {trial.batch_size:,} {fits} on {self.gpu.name}: {gib_number(known)}"
         low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
         if low is not None and high is not None:
-            line += f" ({low / gib:.2f} to {high / gib:.2f})"
-        line += f" of {self.gpu.total_bytes / gib:.2f} GiB"
+            line += f" ({gib_number(low)} to {gib_number(high)})"
+        line += f" of {gib(self.gpu.total_bytes)}"
         if trial.fits and trial.samples_per_second is not None:
-            line += f", {trial.samples_per_second:,.4g} samples/s"
+            line += f", {significant(trial.samples_per_second)} samples/s"
         return f"{line} ({trial.source})"
 
 

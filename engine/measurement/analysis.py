@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from ..allocator.options import AllocatorOptions
-from ..answer.conclusion import Findings, conclude, times
+from ..answer.conclusion import Findings, conclude
 from ..answer.economics import Speedup, speedup, speedup_in_turn, within
 from ..answer.expectation import expected_limit
 from ..answer.recommendation import Recommendation, recommend_measured
 from ..answer.search import SearchOutcome, find_largest
 from ..answer.worth import Option, is_worth_it
 from ..core.errors import EngineError, MeasurementFailed
+from ..core.numbers import times
 from ..core.sizes import gib
 from ..events import Event, Log, Stage
 from ..gpus.fixed_costs import CUDNN_BYTES, fixed_costs

@@ -9,7 +9,7 @@ from functools import cached_property
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from ..allocator.options import AllocatorOptions
-from ..answer.conclusion import Findings, conclude, times
+from ..answer.conclusion import Findings, conclude
 from ..answer.economics import GPUS_NOISE, MOVES_NOISE, Speedup, speedup, within
 from ..answer.ladder import (
     Effort,
@@ -26,6 +26,7 @@ from ..answer.recommendation import Bound
 from ..answer.worth import is_worth_it
 from ..core.choices import ZERO, Mode, Precision
 from ..core.errors import DoesNotFit, EngineError, InvalidInput
+from ..core.numbers import times
 from ..core.sizes import gib_of
 from ..events import Event
 from ..gpus import Gpu

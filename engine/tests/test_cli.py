@@ -273,7 +273,7 @@ def test_a_terminal_gets_tables(
     stand_in(lambda emit: ANALYSIS)
     assert main(["analyze", "bert", "--gpu", "a10"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Largest batch 320 (328 does not fit) predicted" in out
+    assert "Largest batch 320 (328 runs out of memory) predicted" in out
 
 
 def test_a_failure_of_the_engine_is_one_line_and_status_1(

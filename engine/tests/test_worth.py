@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.economics import Speedup, savings
-from engine.answer.worth import is_worth_it, may_be_worth_it
+from engine.answer.worth import Gain, gain_by, is_worth_it, may_be_worth_it
 from engine.interface.assumptions import Assumptions
 from engine.interface.result import Source
 
@@ -58,3 +58,11 @@ def test_savings_are_counted_for_changes_alone(gained: Speedup, source: Source) 
     taken = is_worth_it(gained, source)
     found = savings(Assumptions(8, 100), 2.0, gained, source, taken=taken)
     assert (found.usd_per_year > 0) is (found.gpu_hours_per_year > 0) is taken
+
+
+@given(speedups(), SOURCES)
+def test_without_its_interval_a_gain_is_judged_as_with_it(gained: Speedup, source: Source) -> None:
+    is_sure = is_worth_it(gained, source)
+    may_be = source is not Source.MEASURED and may_be_worth_it(gained, source)
+    expected = Gain.SURE if is_sure else Gain.PROBABLE if may_be else Gain.NONE
+    assert gain_by(gained.ratio, is_sure, source) is expected

@@ -1,0 +1,75 @@
+"""Numbers as people read them: units, no more digits than are known, a dash for what is not known.
+
+The same on terminals, pages and in files; sizes of memory are in :mod:`engine.core.sizes`.
+"""
+
+from __future__ import annotations
+
+from math import floor, log10
+
+UNKNOWN = "\N{EN DASH}"
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_MIN_CENTS = 0.005
+"""The smallest amount that cents can show; smaller ones become "<$0.01"."""
+
+
+def whole(value: float | None) -> str:
+    """A count, with thousands separators."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """A number rounded to ``digits`` significant digits, with thousands separators."""
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    for _ in range(2):  # twice, since 9.996 becomes 10.0 and then has a digit too many
+        places = digits - 1 - floor(log10(abs(value)))
+        value = round(value, places)
+    return f"{value:,.{max(places, 0)}f}"
+
+
+def share(value: float | None) -> str:
+    """A part of a whole in percent: ``0.35`` is ``35%``, and ``0.001`` is ``<1%``."""
+    if value is None:
+        return UNKNOWN
+    return "<1%" if 0 < value < 0.01 else f"{value:.0%}"
+
+
+def usd(value: float | None) -> str:
+    """Dollars: cents below 100, three significant digits above, as the inputs are no better."""
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "$0"
+    if value < _MIN_CENTS:
+        return "<$0.01"
+    return f"${significant(value)}" if value >= 100 else f"${value:,.2f}"
+
+
+def small_usd(value: float | None) -> str:
+    """The same with three significant digits below a dollar: a million tokens cost cents."""
+    if value is None or value == 0 or value >= 1:
+        return usd(value)
+    return f"${significant(value)}"
+
+
+def times(ratio: float | None) -> str:
+    """A ratio of speeds, such as ``1.31×``, ``2.9×`` or ``120×``."""
+    return UNKNOWN if ratio is None else f"{_ratio(ratio)}{_TIMES}"
+
+
+def times_range(low: float, high: float) -> str:
+    """An interval of a ratio, such as ``1.90–2.1×``."""
+    return f"{_ratio(low)}\N{EN DASH}{times(high)}"
+
+
+def _ratio(ratio: float) -> str:
+    decimals = 2 if ratio < 1.995 else 1 if ratio < 99.95 else 0
+    return f"{ratio:,.{decimals}f}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Seconds as milliseconds, without the unit."""
+    return UNKNOWN if seconds is None else significant(seconds * 1000)
