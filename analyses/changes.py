@@ -19,7 +19,6 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from analyses.formatting import whole
 from analyses.jobs import queue
 from analyses.models import (
     Analysis,
@@ -33,6 +32,7 @@ from analyses.models import (
 from analyses.notifications import channels
 from analyses.queries import plan_request
 from engine.core.errors import InvalidInput
+from engine.core.numbers import whole
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from analyses.formatting import gib_with_unit, gpu_of, model_name
+from analyses.formatting import gpu_of, model_name
 from analyses.models import Analysis
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
+from engine.core.sizes import gib
 from engine.interface.goals import counts, goal_of
 from engine.interface.request import usual_values
 from engine.models.tasks import SIZES
@@ -91,7 +92,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "expert_load": lambda load: f"{load:,}% of the mean tokens",
     "stage_layers": lambda layers: f"stages of {layers} layers",
     "sequence_parallel": lambda _: "sequence parallel",
-    "memory_limit_bytes": lambda limit: f"{gib_with_unit(limit)} limit",
+    "memory_limit_bytes": lambda limit: f"{gib(limit)} limit",
     "software": _software,
 }
 """The chip text of each field, in their order; the GPU comes last."""

@@ -12,10 +12,10 @@ from dataclasses import fields
 from typing import Any
 
 from analyses import models
-from analyses.savings.estimate import has_gain
+from engine.answer.worth import has_gain
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput
-from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult, Trial
 from engine.interface.texts import TextResult
 from engine.interface.tokens import Tokens, tokens_of
 
@@ -99,15 +99,3 @@ def tokens_in(analysis: models.Analysis) -> Tokens | None:
 
 def tried_batch(row: models.Trial) -> Trial:
     return read_trial({field.name: getattr(row, field.name) for field in fields(Trial)})
-
-
-def trial_at(result: AnalysisResult, batch_size: int) -> Trial | None:
-    """The trial of one batch size, measured rather than predicted."""
-    known = [trial for trial in [*result.trials, *result.curve] if trial.batch_size == batch_size]
-    measured = [trial for trial in known if trial.source is Source.MEASURED]
-    return next(iter(measured + known), None)
-
-
-def source_at(result: AnalysisResult, batch_size: int) -> Source:
-    trial = trial_at(result, batch_size)
-    return trial.source if trial else result.source

@@ -28,9 +28,10 @@ from analyses.jobs.request_columns import request_columns
 from analyses.lab import Settled, settle
 from analyses.models import Analysis, CountedSavings, LogLine, QueryKind, Status, Trial
 from analyses.savings.aggregation import recounting
-from analyses.stored_result import result_columns, result_of, trial_at
+from analyses.stored_result import result_columns, result_of
 from analyses.training_runs.services import store_report
 from demo.plan import Planned
+from engine.answer.amounts import trial_at
 from engine.core.choices import Precision
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult

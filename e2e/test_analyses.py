@@ -13,11 +13,11 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from analyses.formatting import usd
 from e2e import doing
 from e2e.conftest import PHONE, Account, Open
 from e2e.looking import look
 from e2e.running import Site
+from engine.core.numbers import usd
 
 pytestmark = pytest.mark.e2e
 

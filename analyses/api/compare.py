@@ -18,8 +18,7 @@ from analyses.api.schema import described
 from analyses.api.serializers import serializer_of
 from analyses.api.views import ApiView, member_of
 from analyses.pages.compare.columns import FEWEST, MOST, Choice, Column, columns_of
-from analyses.pages.compare.figures import Cell
-from analyses.pages.compare.rows import answer_rows, setting_rows
+from analyses.pages.compare.rows import Cell, answer_rows, setting_rows
 from analyses.pages.compare.verdict import verdict
 
 CellSerializer = serializer_of(Cell)

@@ -8,8 +8,8 @@ from datetime import timedelta
 from math import floor, log10
 
 from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
-from analyses.formatting import usd
 from analyses.savings.accrual import Amount, Point, Projection, Saved
+from engine.core.numbers import usd
 
 PARTS = {"verified": "Verified", "self_reported": "Self-reported", "potential": "Potential"}
 """The parts of savings, from bottom to top, and their names."""

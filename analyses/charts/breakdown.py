@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-from analyses.formatting import gib_with_unit, percent
-from analyses.stored_result import trial_at
+from engine.answer.amounts import trial_at
+from engine.core.numbers import share
+from engine.core.sizes import gib
 from engine.interface.result import AnalysisResult, Source, Trial
 
 CATEGORIES = {
@@ -177,9 +178,9 @@ def _share(part: int, scale: int) -> float:
 
 
 def _summary(trial: Trial, total: int) -> str:
-    used, whole = used_bytes(trial), gib_with_unit(total)
+    used, whole = used_bytes(trial), gib(total)
     if used is None:
         return f"does not fit in {whole}; its size is unknown"
     if trial.fits:
-        return f"{gib_with_unit(used)} of {whole} ({percent(used, total)})"
-    return f"needs {gib_with_unit(used)} of {whole}; does not fit"
+        return f"{gib(used)} of {whole} ({share(used / total)})"
+    return f"needs {gib(used)} of {whole}; does not fit"

@@ -12,9 +12,12 @@ from enum import StrEnum
 from itertools import pairwise
 
 from analyses.charts.breakdown import CATEGORIES, memory_sizes, used_bytes
-from analyses.formatting import gib, gib_with_unit, significant, tokens_per_second, usd, whole
-from analyses.stored_result import trial_at
+from analyses.formatting import tokens_per_second
+from engine.answer.amounts import trial_at
 from engine.answer.economics import usd_per_million_samples
+from engine.answer.figures import COST, LARGEST_BATCH, RECOMMENDED_BATCH, SPEED
+from engine.core.numbers import whole
+from engine.core.sizes import gib, gib_number
 from engine.interface.result import AnalysisResult, Trial
 from engine.interface.tokens import Tokens
 
@@ -181,7 +184,7 @@ def picture_of(result: AnalysisResult, tokens: Tokens | None) -> Picture | None:
         speed=_speed_line(trials, bars),
         categories=categories,
         limit_y=limit_y,
-        limit=f"{gib(result.gpu.total_bytes)} GiB",
+        limit=f"{gib_number(result.gpu.total_bytes)} GiB",
         start=[bar.size for bar in bars].index(result.recommended_batch_size),
         description=_description(result),
     )
@@ -262,10 +265,10 @@ def _is_labelled(index: int, count: int) -> bool:
 def point_of(trial: Trial, size: int, total: int, categories: Collection[str]) -> Point:
     """The text of one bar, without a speed."""
     used = used_bytes(trial)
-    text = f"{gib(used)} of {gib_with_unit(total)}"
+    text = f"{gib_number(used)} of {gib(total)}"
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
     if low is not None and high is not None:
-        text += f" ({gib(low)} to {gib(high)})"
+        text += f" ({gib_number(low)} to {gib_number(high)})"
     sizes = memory_sizes(trial, total)
     return Point(
         at=whole(size),
@@ -274,7 +277,7 @@ def point_of(trial: Trial, size: int, total: int, categories: Collection[str]) -
         used=text,
         speed="",
         cost="",
-        sizes={category: gib(sizes.get(category, 0)) for category in categories},
+        sizes={category: gib_number(sizes.get(category, 0)) for category in categories},
     )
 
 
@@ -282,7 +285,7 @@ def _speed(samples_per_second: float | None, tokens: Tokens | None) -> str:
     if samples_per_second is None:
         return ""
     counted = tokens_per_second(samples_per_second, tokens)
-    speed = f"{significant(samples_per_second)} samples/s"
+    speed = SPEED.with_unit(samples_per_second)
     return f"{speed}, {counted}" if counted else speed
 
 
@@ -292,7 +295,7 @@ def _cost(samples_per_second: float | None, result: AnalysisResult) -> str:
         return ""
     gpus = result.workload.world_size if result.workload else 1
     cost = usd_per_million_samples(saved.price_per_hour_usd * gpus, samples_per_second)
-    return f"{usd(cost)} per million samples"
+    return f"{COST.text(cost)} per million samples"
 
 
 def marks_of(names: Mapping[int, Sequence[str]], bars: list[Bar]) -> list[Mark]:
@@ -327,8 +330,10 @@ def _speed_line(trials: list[Trial], bars: list[Bar]) -> list[Segment]:
 
 
 def _description(result: AnalysisResult) -> str:
+    largest = LARGEST_BATCH.text(result.largest_batch_size)
+    recommended = RECOMMENDED_BATCH.text(result.recommended_batch_size)
     return (
         f"Memory and speed by batch size for {result.model_name} on {result.gpu.name}, which has "
-        f"{gib_with_unit(result.gpu.total_bytes)}. Batch {whole(result.largest_batch_size)} is the "
-        f"largest that fits, batch {whole(result.recommended_batch_size)} is recommended."
+        f"{gib(result.gpu.total_bytes)}. Batch {largest} is the largest that fits, batch "
+        f"{recommended} is recommended."
     )

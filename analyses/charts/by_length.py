@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from analyses.charts.breakdown import used_bytes
 from analyses.charts.by_batch import Picture, Point, bars_of, marks_of, point_of
-from analyses.formatting import gib, gib_with_unit, whole
+from engine.core.numbers import whole
+from engine.core.sizes import gib, gib_number
 from engine.interface.result import GpuFacts, Trial
 from engine.interface.texts import LengthTrial, TextResult
 
@@ -48,11 +49,11 @@ def picture_of_lengths(
         speed=[],
         categories=categories,
         limit_y=limit_y,
-        limit=f"{gib(gpu.total_bytes)} GiB",
+        limit=f"{gib_number(gpu.total_bytes)} GiB",
         start=shown.index(at),
         description=(
             f"Memory by length in tokens for {result.model_name} on {gpu.name}, which has "
-            f"{gib_with_unit(gpu.total_bytes)}. {whole(result.longest_tokens)} tokens are the "
+            f"{gib(gpu.total_bytes)}. {whole(result.longest_tokens)} tokens are the "
             "longest that fit."
         ),
     )

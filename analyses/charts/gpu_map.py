@@ -11,7 +11,8 @@ from math import floor, log10
 from typing import Protocol
 
 from analyses.charts.by_batch import Segment
-from analyses.formatting import significant, usd
+from engine.answer.figures import COST, SPEED
+from engine.core.numbers import usd
 
 HEIGHT, TOP, BOTTOM = 340, 26, 44
 """Pixels."""
@@ -131,8 +132,8 @@ def _map(
         dates=_dates(drawn),
         dots=_dots(drawn, best, at),
         frontier=[Segment(*one, *other) for one, other in pairwise(line)],
-        ticks_x=[Tick(across(value), significant(value)) for value in across.ticks()],
-        ticks_y=[Tick(down(value), usd(value)) for value in down.ticks()],
+        ticks_x=[Tick(across(value), SPEED.number(value)) for value in across.ticks()],
+        ticks_y=[Tick(down(value), COST.number(value)) for value in down.ticks()],
         missing=[Missing(short_name(row.name), why) for row in rows if (why := _why_missing(row))],
         description=_description(prices, best),
     )
@@ -224,9 +225,9 @@ def short_name(name: str) -> str:
 def _title(row: OnGpu) -> str:
     date = f", {row.price_date}" if row.price_date else ""
     return (
-        f"{row.name}: {significant(row.samples_per_second)} samples/s (predicted), "
-        f"{usd(row.usd_per_million_samples)} per million at {usd(row.price_per_hour_usd)} per "
-        f"GPU-hour (assumed{date})"
+        f"{row.name}: {SPEED.with_unit(row.samples_per_second)} (predicted), "
+        f"{COST.text(row.usd_per_million_samples)} per million at "
+        f"{usd(row.price_per_hour_usd)} per GPU-hour (assumed{date})"
     )
 
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from analyses.charts.gpu_map import short_name
 from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
-from analyses.formatting import fine_share, gib_with_unit, milliseconds, model_name, share, whole
+from analyses.formatting import fine_share, model_name
 from analyses.overview.accuracy import Accuracy
 from analyses.overview.fullness import GpuUse
 from analyses.overview.weeks import Outcome, Week
 from analyses.prediction_errors import Compared
+from engine.core.numbers import milliseconds, share, whole
+from engine.core.sizes import gib
 from engine.prediction.past_errors import Predicted
 
 _HEIGHT = 340
@@ -82,8 +84,8 @@ def use_chart(kinds: Sequence[GpuUse]) -> PlotlyDict:
         "x": [round(kind.now, 4) for kind in reversed(kinds)],
         "customdata": [
             [
-                gib_with_unit(round(kind.now * kind.total_bytes)),
-                gib_with_unit(kind.total_bytes),
+                gib(round(kind.now * kind.total_bytes)),
+                gib(kind.total_bytes),
                 f"{whole(kind.workloads)} workload{'' if kind.workloads == 1 else 's'}",
             ]
             for kind in reversed(kinds)
@@ -156,7 +158,7 @@ def accuracy_chart(accuracies: Sequence[Accuracy]) -> PlotlyDict:
 def _compared_text(compared: Compared) -> str:
     def text(value: float) -> str:
         if compared.of is Predicted.MEMORY:
-            return gib_with_unit(round(value))
+            return gib(round(value))
         return f"{milliseconds(value)} ms"
 
     return (

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from analyses.charts.breakdown import CATEGORIES, category_name
 from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
-from analyses.formatting import gib_with_unit, whole
-from engine.core.sizes import GIB
+from engine.core.numbers import whole
+from engine.core.sizes import GIB, gib
 from engine.interface.result import AnalysisResult, TimelinePoint
 
 _NARROWEST_NAMED = 0.06
@@ -36,7 +36,7 @@ def timeline_description(result: AnalysisResult) -> str:
     return (
         f"Memory of tensors over one training step at batch "
         f"{whole(result.recommended_batch_size)}, by category. It peaks in "
-        f"{phase}, at {gib_with_unit(sum(peak.bytes.values()))}."
+        f"{phase}, at {gib(sum(peak.bytes.values()))}."
     )
 
 
@@ -152,7 +152,7 @@ def _phase_label(phase: str, middle: float) -> PlotlyDict:
 def _peak_label(peak: TimelinePoint) -> PlotlyDict:
     left = peak.at < 0.5
     return {
-        "text": f"peak {gib_with_unit(sum(peak.bytes.values()))}",
+        "text": f"peak {gib(sum(peak.bytes.values()))}",
         "x": peak.at,
         "y": _gib(sum(peak.bytes.values())),
         "xanchor": "left" if left else "right",

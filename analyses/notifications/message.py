@@ -12,8 +12,9 @@ from django.conf import settings
 from django.urls import reverse
 
 from analyses.chips import chips, name_of
-from analyses.formatting import duration, model_name, usd
+from analyses.formatting import duration, model_name
 from analyses.models import Analysis, Mention, Status
+from engine.core.numbers import usd
 
 VERSION = 1
 """Version of the JSON: incremented when a field changes its meaning or is removed, not when one is

@@ -9,13 +9,14 @@ from analyses.charts.breakdown import BreakdownRow, MemoryBar, breakdown_rows, m
 from analyses.charts.by_batch import Picture, picture_of
 from analyses.charts.layout import PlotlyDict
 from analyses.charts.timeline import timeline_chart, timeline_description, timeline_note
-from analyses.formatting import whole
 from analyses.models import Analysis
 from analyses.pages.decision import Decision, decision_of
 from analyses.pages.settings import command_of, settings_of
 from analyses.pages.texts import text_answer_of
-from analyses.stored_result import result_of, source_at, tokens_in, tried_batch
+from analyses.stored_result import result_of, tokens_in, tried_batch
+from engine.answer.amounts import source_at
 from engine.answer.certificate import measured_on_rows
+from engine.core.numbers import whole
 from engine.interface.result import AnalysisResult, Source
 from engine.versions.software import caveat, in_words
 

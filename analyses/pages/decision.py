@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyses.charts.breakdown import used_bytes
-from analyses.formatting import (
-    gib_with_unit,
-    significant,
-    times,
-    usd,
-    whole,
-)
 from analyses.pages.settings import command_of
-from analyses.savings.estimate import has_gain, has_probable_gain
-from analyses.stored_result import trial_at
+from engine.answer.amounts import beyond_largest, of_the_gpu, trial_at
 from engine.answer.certificate import model_commands
+from engine.answer.figures import (
+    CURRENT_BATCH,
+    CURRENT_COST,
+    CURRENT_HEADROOM,
+    HOURS_PER_YEAR,
+    LARGEST_BATCH,
+    RECOMMENDED_COST,
+    USD_PER_YEAR,
+)
 from engine.answer.training_config import TrainingConfig, training_configs
+from engine.answer.worth import Gain, gain_of, has_gain
 from engine.core.errors import InvalidInput
+from engine.core.numbers import times_range
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, Savings, Source, Trial
 
@@ -93,14 +96,13 @@ def _tone(result: AnalysisResult) -> str:
 def _cost(savings: Savings | None) -> str:
     if savings is None or not savings.price_per_hour_usd:
         return ""
-    now, then = savings.current_usd_per_run, savings.recommended_usd_per_run
+    now = CURRENT_COST.text(savings.current_usd_per_run)
+    then = RECOMMENDED_COST.text(savings.recommended_usd_per_run)
     if not savings.gpu_hours_per_year:
-        return f"{usd(now)} per run"
-    hours = f"{significant(savings.gpu_hours_per_year)} GPU-hours"
-    return (
-        f"{usd(now)} {_RUN_SIGN} {usd(then)} per run; {hours} and {usd(savings.usd_per_year)} less "
-        "per year"
-    )
+        return f"{now} per run"
+    hours = HOURS_PER_YEAR.with_unit(savings.gpu_hours_per_year)
+    money = USD_PER_YEAR.text(savings.usd_per_year)
+    return f"{now} {_RUN_SIGN} {then} per run; {hours} and {money} less per year"
 
 
 def _sureness(result: AnalysisResult) -> str:
@@ -119,11 +121,11 @@ def _sureness(result: AnalysisResult) -> str:
 
 def _interval(result: AnalysisResult) -> str:
     """The certainty and interval of the gain; empty without one."""
-    low, high = result.speedup_low, result.speedup_high
-    if low is None or high is None or not (has_gain(result) or has_probable_gain(result)):
+    low, high, gain = result.speedup_low, result.speedup_high, gain_of(result)
+    if low is None or high is None or gain is Gain.NONE:
         return ""
-    kind = "sure" if has_gain(result) else "probable"
-    return f"the gain is {kind} ({significant(low)} to {times(high)})"
+    kind = "sure" if gain is Gain.SURE else "probable"
+    return f"the gain is {kind} ({times_range(low, high)})"
 
 
 def memory_range(trial: Trial) -> str:
@@ -175,7 +177,7 @@ def _facts(result: AnalysisResult) -> list[Fact]:
         if size is not None:
             sizes.setdefault(size, []).append(name)
     facts = [
-        Fact(", ".join(names).capitalize(), whole(size), _note(result, names))
+        Fact(", ".join(names).capitalize(), LARGEST_BATCH.text(size), _note(result, names))
         for size, names in sizes.items()
     ]
     return [*facts, _free(result)]
@@ -183,8 +185,7 @@ def _facts(result: AnalysisResult) -> list[Fact]:
 
 def _note(result: AnalysisResult, names: list[str]) -> str:
     if "largest" in names:
-        fails, following = result.next_batch_size_fails, whole(result.next_batch_size)
-        return f"{following} runs out of memory" if fails else "nothing larger was tried"
+        return beyond_largest(result)
     if result.safe_batch_size == 0:
         return "may run out of memory"
     return "surely fits"
@@ -199,10 +200,10 @@ def _free(result: AnalysisResult) -> Fact:
         trial = trial_at(result, size)
         used = used_bytes(trial) if trial else None
         free = None if used is None else total - used
+    name = f"Free at batch {CURRENT_BATCH.text(size)}"
     if free is None:
-        return Fact(f"Free at batch {whole(size)}", "none", "it does not fit")
-    note = f"{free / total:.0%} of the GPU{when}"
-    return Fact(f"Free at batch {whole(size)}", gib_with_unit(free), note)
+        return Fact(name, "none", "it does not fit")
+    return Fact(name, CURRENT_HEADROOM.text(free), f"{of_the_gpu(free, result)}{when}")
 
 
 def _configs(result: AnalysisResult, request: Mapping[str, Any]) -> list[TrainingConfig]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyses.formatting import exact, gib_with_unit, gpu_name, model_name, usd, whole
+from analyses.formatting import exact, gpu_name, model_name
 from analyses.models import Analysis
 from engine.core.choices import Goal
 from engine.core.fields import Field, Group
+from engine.core.numbers import usd, whole
+from engine.core.sizes import gib
 from engine.gpus import GPUS
 from engine.interface.goals import TEXTS, command_line, counts, goal_of
 from engine.interface.request import FIELDS, usual_values
@@ -87,7 +89,7 @@ def _value(described: Field, value: object) -> str:
     if not isinstance(value, int):
         return str(value)
     if described.name.endswith("_bytes"):
-        return gib_with_unit(value)
+        return gib(value)
     return f"{whole(value)} {described.described.unit}".strip()
 
 

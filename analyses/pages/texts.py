@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from analyses.charts.breakdown import BreakdownRow, MemoryBar, breakdown_rows, memory_bar
 from analyses.charts.by_batch import Fit, Picture, fit_of
 from analyses.charts.by_length import picture_of_lengths
-from analyses.formatting import gib_with_unit, percent, significant, whole
 from analyses.models import Analysis
 from analyses.pages.decision import Fact, memory_range
 from analyses.stored_result import text_result_of
+from engine.answer.figures import CURRENT_HEADROOM
+from engine.core.numbers import share, significant, whole
 from engine.interface.result import GpuFacts, Trial
 from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
 from engine.versions.software import in_words
@@ -150,4 +151,4 @@ def _free(name: str, trial: Trial, gpu: GpuFacts) -> Fact:
     free = gpu.total_bytes - (trial.device_used_bytes or gpu.total_bytes)
     if free < 0:
         return Fact(name, "none", "it does not fit")
-    return Fact(name, gib_with_unit(free), f"{percent(free, gpu.total_bytes)} of the GPU")
+    return Fact(name, CURRENT_HEADROOM.text(free), f"{share(free / gpu.total_bytes)} of the GPU")

@@ -9,20 +9,25 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from urllib.parse import urlencode
 
-from analyses.formatting import (
-    UNKNOWN,
-    Figure,
-    exact,
-    plain_number,
-    significant,
-    times,
-    usd,
-    whole,
-)
+from analyses.formatting import Card, exact, plain_number
 from engine.answer import economics
+from engine.answer.amounts import speedup_words
 from engine.answer.energy import power_in
-from engine.answer.worth import is_worth_it, may_be_worth_it
+from engine.answer.figures import (
+    CO2E_PER_YEAR,
+    CURRENT_BATCH,
+    CURRENT_COST,
+    HOURS_PER_YEAR,
+    KWH_PER_RUN,
+    KWH_PER_YEAR,
+    RECOMMENDED_BATCH,
+    RECOMMENDED_COST,
+    SPEEDUP,
+    USD_PER_YEAR,
+)
+from engine.answer.worth import Gain, gain_of, has_gain
 from engine.core.errors import InvalidInput
+from engine.core.numbers import UNKNOWN, significant, times, times_range, usd
 from engine.interface.assumptions import Assumptions
 from engine.interface.result import AnalysisResult, Energy, Savings, Source
 
@@ -54,7 +59,7 @@ class Estimate:
         query: The assumptions that differ from the stored ones, as a query string.
     """
 
-    figures: list[Figure]
+    figures: list[Card]
     fields: list[Field]
     query: str
 
@@ -92,7 +97,7 @@ def estimate_of(result: AnalysisResult, query: Mapping[str, str], *, adopted: bo
     )
 
 
-def _supposed(figures: list[Figure]) -> list[Figure]:
+def _supposed(figures: list[Card]) -> list[Card]:
     """The same as suppositions: they are neither realised nor potential, and never green."""
     return [
         replace(figure, label=f"{_WHAT_IF} {figure.label.split(maxsplit=1)[-1]}", tone="")
@@ -125,34 +130,7 @@ def with_assumptions(result: AnalysisResult, assumptions: Assumptions) -> Analys
     return replace(result, savings=again)
 
 
-def has_gain(result: AnalysisResult) -> bool:
-    """Whether the recommended batch, with its moves, is worth a change.
-
-    What was counted as saved says so, by the rule of the version that answered; where no hours are
-    trained in a year, the interval does.
-    """
-    saved, ratio = result.savings, result.speedup
-    low, high = result.speedup_low, result.speedup_high
-    if ratio is None or ratio <= 1 or (low is not None and low <= 1):
-        return False
-    if saved is not None and saved.hours_per_run * saved.runs_per_year > 0:
-        return saved.gpu_hours_per_year > 0
-    if low is None or high is None:  # an older version stored no interval
-        return saved is not None
-    return is_worth_it(economics.Speedup(ratio, low, high), result.source)
-
-
-def has_probable_gain(result: AnalysisResult) -> bool:
-    """Whether a predicted speedup may be worth a change: two short runs would show it."""
-    ratio, low, high = result.speedup, result.speedup_low, result.speedup_high
-    if ratio is None or low is None or high is None or result.source is Source.MEASURED:
-        return False
-    return not has_gain(result) and may_be_worth_it(
-        economics.Speedup(ratio, low, high), result.source
-    )
-
-
-def estimate_figures(result: AnalysisResult, *, adopted: bool = False) -> list[Figure]:
+def estimate_figures(result: AnalysisResult, *, adopted: bool = False) -> list[Card]:
     """Speedup, cost per run, yearly savings and, where the GPU's power is known, energy."""
     savings = result.savings
     yearly = f"{'Realised' if adopted else 'Potential'} savings per year"
@@ -163,7 +141,7 @@ def estimate_figures(result: AnalysisResult, *, adopted: bool = False) -> list[F
     note = "without a speedup there is nothing to compare"
     if result.current_batch_size is None:
         note = "there is no batch today to save from"
-    nothing = [Figure(label, UNKNOWN, note, (), tone="quiet") for label in ("Cost per run", yearly)]
+    nothing = [Card(label, UNKNOWN, note, (), tone="quiet") for label in ("Cost per run", yearly)]
     return [_speedup_figure(result), *nothing]
 
 
@@ -174,25 +152,26 @@ def _compared(result: AnalysisResult) -> int | None:
     return result.current_batch_size
 
 
-def _speedup_figure(result: AnalysisResult) -> Figure:
-    before, recommended = _compared(result), whole(result.recommended_batch_size)
+def _speedup_figure(result: AnalysisResult) -> Card:
+    before, recommended = _compared(result), RECOMMENDED_BATCH.text(result.recommended_batch_size)
     source = result.savings.source if result.savings else result.source
     if before is None:
         note = "there is no batch today to compare with"
-        return Figure("Speedup", "none", note, (source,), tone="quiet")
-    current = whole(before)
+        return Card(SPEEDUP.label, "none", note, (source,), tone="quiet")
+    current = CURRENT_BATCH.text(before)
     if result.current_batch_size is not None and result.current_headroom_bytes is None:
         note = f"batch {current} does not fit, so there is no speed to compare with"
-        return Figure("Speedup", "none", note, (source,), tone="quiet")
+        return Card(SPEEDUP.label, "none", note, (source,), tone="quiet")
     if result.speedup is None:
-        return Figure("Speedup", "not known", "no step times", (source,), tone="quiet")
-    if has_gain(result):
+        return Card(SPEEDUP.label, "not known", "no step times", (source,), tone="quiet")
+    gain = gain_of(result)
+    value = speedup_words(result.speedup, gain)
+    if gain is Gain.SURE:
         note = f"throughput at {recommended} vs. {current}{_interval(result)}"
-        return Figure("Speedup", times(result.speedup), note, (source,), tone="good")
-    if has_probable_gain(result):
+        return Card(SPEEDUP.label, value, note, (source,), tone="good")
+    if gain is Gain.PROBABLE:
         note = f"{recommended} vs. {current}{_interval(result)}; two short runs would tell"
-        return Figure("Speedup", f"probably {times(result.speedup)}", note, (source,), tone="quiet")
-    if current == recommended:
+    elif current == recommended:
         note = f"batch {current} is already the recommended one"
     elif result.speedup < 1:
         note = f"batch {recommended} saves memory, not time: {times(result.speedup)} the speed"
@@ -200,7 +179,7 @@ def _speedup_figure(result: AnalysisResult) -> Figure:
         small = "not worth a change" if (result.speedup_low or 0) > 1 else "within the noise"
         note = f"{times(result.speedup)} at {recommended} vs. {current} is {small}"
         note += _interval(result)
-    return Figure("Speedup", "no gain", note, (source,), tone="quiet")
+    return Card(SPEEDUP.label, value, note, (source,), tone="quiet")
 
 
 def _interval(result: AnalysisResult) -> str:
@@ -211,47 +190,48 @@ def _interval(result: AnalysisResult) -> str:
     if result.comparison is not None:
         count = len(result.comparison.current_samples_per_second)
         rounds = f" over {count} interleaved rounds"
-    return f", range {significant(low)}\N{EN DASH}{times(high)}{rounds}"
+    return f", range {times_range(low, high)}{rounds}"
 
 
-def _cost_figure(savings: Savings) -> Figure:
-    current, recommended = savings.current_usd_per_run, savings.recommended_usd_per_run
+def _cost_figure(savings: Savings) -> Card:
+    current = CURRENT_COST.text(savings.current_usd_per_run)
+    recommended = RECOMMENDED_COST.text(savings.recommended_usd_per_run)
     price = f"at {usd(savings.price_per_hour_usd)} per GPU-hour"
     hours = f"{exact(savings.hours_per_run)} GPU-hours per run today"
-    value = usd(current) if current == recommended else f"{usd(current)} → {usd(recommended)}"
-    return Figure("Cost per run", value, f"{hours}, {price}", (savings.source, Source.ASSUMED))
+    value = current if current == recommended else f"{current} → {recommended}"
+    return Card("Cost per run", value, f"{hours}, {price}", (savings.source, Source.ASSUMED))
 
 
-def _savings_figure(label: str, savings: Savings) -> Figure:
+def _savings_figure(label: str, savings: Savings) -> Card:
     runs = f"{exact(savings.runs_per_year)} runs per year"
-    return Figure(
+    return Card(
         label,
-        usd(savings.usd_per_year),
-        f"{significant(savings.gpu_hours_per_year)} GPU-hours over {runs}",
+        USD_PER_YEAR.text(savings.usd_per_year),
+        f"{HOURS_PER_YEAR.with_unit(savings.gpu_hours_per_year)} over {runs}",
         (savings.source, Source.ASSUMED),
         tone="good" if savings.usd_per_year > 0 else "quiet",
     )
 
 
-def _energy_figure(energy: Energy) -> Figure:
+def _energy_figure(energy: Energy) -> Card:
     """Energy per run, and in one line what a year saves; its power is never measured."""
     now, then = energy.current_kwh_per_run, energy.recommended_kwh_per_run
-    value = f"{significant(then)} kWh"
+    value = KWH_PER_RUN.with_unit(then)
     watts = f"{significant(energy.recommended_watts)} of {significant(energy.power_limit_watts)} W"
     note = f"at {watts} per GPU; the GPUs only"
     if energy.kwh_per_year:
-        value = f"{significant(now)} → {value}"
+        value = f"{KWH_PER_RUN.number(now)} → {value}"
         low, high = energy.kwh_per_year_low, energy.kwh_per_year_high
         note = (
-            f"{significant(energy.kwh_per_year)} kWh ({_signed(low)} to {_signed(high)}) "
-            f"and {significant(energy.kg_co2e_per_year)} kg CO2e saved per year, at "
+            f"{KWH_PER_YEAR.with_unit(energy.kwh_per_year)} ({_signed(low)} to {_signed(high)}) "
+            f"and {CO2E_PER_YEAR.with_unit(energy.kg_co2e_per_year)} CO2e saved per year, at "
             f"{significant(energy.current_watts)} → {watts} per GPU and "
             f"{exact(energy.grid_co2e_grams_per_kwh)} g CO2e per kWh; the GPUs only"
         )
     sources = (Source.PREDICTED, Source.ASSUMED)
     # Green only if it surely saves: a faster batch may draw more power than it saves time.
     is_sure = energy.kwh_per_year_low > 0
-    return Figure("Energy per run", value, note, sources, "good" if is_sure else "quiet")
+    return Card("Energy per run", value, note, sources, "good" if is_sure else "quiet")
 
 
 def _signed(value: float) -> str:

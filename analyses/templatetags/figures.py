@@ -9,30 +9,32 @@ from django.utils.safestring import SafeString
 
 from analyses import chips, formatting
 from analyses.charts import breakdown
+from analyses.figures import columns
 from analyses.pages import settings
+from engine.core import numbers, sizes
 from engine.interface.result import Source
 
 register = template.Library()
 
 for _filter in (
-    formatting.batch_today,
     formatting.exact,
     formatting.fine_share,
-    formatting.gib,
-    formatting.gib_with_unit,
-    formatting.milliseconds,
     formatting.parameter_count,
     formatting.scaled,
-    formatting.share,
-    formatting.significant,
-    formatting.speedup,
-    formatting.times,
     formatting.tokens_per_second,
-    formatting.usd,
-    formatting.whole,
     formatting.gpu_name,
     formatting.gpu_of,
     formatting.model_name,
+    numbers.share,
+    numbers.significant,
+    numbers.times,
+    numbers.usd,
+    numbers.whole,
+    sizes.gib,
+    sizes.gib_number,
+    columns.label,
+    columns.number,
+    columns.stored,
     chips.chips,
     chips.name_of,
     settings.setting,

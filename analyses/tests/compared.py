@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -13,7 +14,7 @@ from analyses.models import Analysis, Status
 from analyses.pages.compare.columns import Column, columns_of
 from analyses.pages.compare.rows import Row, answer_rows
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
-from engine.interface.result import Source
+from engine.interface.result import AnalysisResult, Source
 
 
 def make(owner: User, gpu: str = "a10", recommended: int = 64, **asked: Any) -> Analysis:
@@ -46,6 +47,10 @@ def columns(member: User, *gpus: str, source: Source = Source.PREDICTED) -> list
             for result, gpu in zip(results, gpus, strict=True)
         ]
     )
+
+
+def with_result(column: Column, result: AnalysisResult) -> Column:
+    return replace(column, answered=replace(column.answered, result=result))
 
 
 def row(found: list[Column], label: str) -> Row:

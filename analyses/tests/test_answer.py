@@ -15,7 +15,7 @@ from analyses.jobs.nodes import environment_here
 from analyses.models import Analysis, Status
 from analyses.pages.analysis import LONG_WAIT_SECONDS, state_of
 from analyses.pages.answer import environment_rows, global_batch_advice, verdict_of
-from analyses.savings.estimate import estimate_figures, has_gain
+from analyses.savings.estimate import estimate_figures
 from analyses.tests.factories import (
     make_analysis,
     make_global_batch,
@@ -23,6 +23,7 @@ from analyses.tests.factories import (
     make_request,
     make_result,
 )
+from engine.answer.worth import has_gain
 from engine.core.choices import Parallelism
 from engine.interface.result import AnalysisResult, MeasuredOn, Savings, Source
 from engine.interface.workload import Workload

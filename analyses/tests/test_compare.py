@@ -41,7 +41,7 @@ def test_each_analysis_is_a_column_and_the_first_the_baseline(
         "NVIDIA A100"
     )
     assert "alan" in head
-    for text in ("Settings", "Results", "predicted", "assumed", "3.83"):
+    for text in ("Settings", "Results", "predicted", "assumed", "3.8×"):
         assert text in html
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from analyses import services
 from analyses.models import Status
 from analyses.pages.compare.columns import columns_of, source_of
-from analyses.pages.compare.figures import Cell
-from analyses.pages.compare.rows import answer_rows, difference
-from analyses.tests.compared import columns, row
+from analyses.pages.compare.rows import Cell, answer_rows, difference
+from analyses.tests.compared import columns, row, with_result
 from analyses.tests.factories import make_analysis, make_lengths, make_request, make_result
 from engine.interface.result import Source
 from engine.interface.workload import Workload
@@ -27,7 +26,7 @@ from engine.interface.workload import Workload
         (1.004, "same"),
         (1.24, "+24%"),
         (0.5, "\N{MINUS SIGN}50%"),
-        (3.4, "3.40\N{MULTIPLICATION SIGN}"),
+        (3.4, "3.4\N{MULTIPLICATION SIGN}"),
     ],
 )
 def test_a_difference_reads_naturally(ratio: float, words: str) -> None:
@@ -91,7 +90,7 @@ def test_no_gain_has_no_difference_from_a_gain(member: User) -> None:
     found = columns(member, "a10", "h100")
     assert found[1].result is not None
     nothing = replace(found[1].result, speedup=1.001, speedup_low=0.98, speedup_high=1.02)
-    found[1] = replace(found[1], result=nothing)
+    found[1] = with_result(found[1], nothing)
     assert row(found, "Speedup over the current batch").cells[1] == Cell(
         "no gain", (Source.PREDICTED,)
     )
@@ -105,7 +104,7 @@ def test_a_difference_inside_the_ranges_is_neither_better_nor_worse(member: User
     assert trial.samples_per_second is not None
     faster = replace(trial, samples_per_second=trial.samples_per_second * 1.2)
     result = replace(found[1].result, trials=[faster], curve=[])
-    found[1] = replace(found[1], result=result)
+    found[1] = with_result(found[1], result)
     cell = row(found, "Samples per second at the recommended batch").cells[1]
     assert cell.delta == "+20%; the ranges overlap"
     assert cell.tone == ""

@@ -10,16 +10,16 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyses.formatting import Figure
+from analyses.formatting import Card
 from analyses.models import Analysis, Status
 from analyses.savings.estimate import (
     Field,
     estimate_figures,
     estimate_of,
-    has_gain,
     with_assumptions,
 )
 from analyses.tests.factories import make_analysis, make_result
+from engine.answer.worth import has_gain
 from engine.interface.assumptions import Assumptions
 from engine.interface.result import AnalysisResult, Comparison, Savings, Source
 
@@ -216,32 +216,32 @@ def speedup_of(result: AnalysisResult) -> tuple[str, str, str]:
 @pytest.mark.parametrize(
     ("result", "value", "note", "tone"),
     [
-        (at_speed(2.0, 1.9, 2.1), "2.00×", "throughput at 128 vs. 16, range 1.90–2.10×", "good"),
-        (at_speed(2.0, None, None), "2.00×", "throughput at 128 vs. 16", "good"),
-        (at_speed(2.0, 1.9, None), "2.00×", "throughput at 128 vs. 16", "good"),
-        (at_speed(2.0, None, 2.1), "2.00×", "throughput at 128 vs. 16", "good"),
+        (at_speed(2.0, 1.9, 2.1), "2.0×", "throughput at 128 vs. 16, range 1.90–2.1×", "good"),
+        (at_speed(2.0, None, None), "2.0×", "throughput at 128 vs. 16", "good"),
+        (at_speed(2.0, 1.9, None), "2.0×", "throughput at 128 vs. 16", "good"),
+        (at_speed(2.0, None, 2.1), "2.0×", "throughput at 128 vs. 16", "good"),
         (
             at_speed(1.01, 0.99, 1.03, NOTHING),
             "no gain",
-            "1.01× at 128 vs. 16 is within the noise, range 0.990–1.03×",
+            "1.01× at 128 vs. 16 is within the noise, range 0.99–1.03×",
             "quiet",
         ),
         (
             at_speed(1.1, 0.96, 1.26, NOTHING),
             "probably 1.10×",
-            "128 vs. 16, range 0.960–1.26×; two short runs would tell",
+            "128 vs. 16, range 0.96–1.26×; two short runs would tell",
             "quiet",
         ),
         (
             at_speed(1.0, 0.98, 1.02, NOTHING),
             "no gain",
-            "1.00× at 128 vs. 16 is within the noise, range 0.980–1.02×",
+            "1.00× at 128 vs. 16 is within the noise, range 0.98–1.02×",
             "quiet",
         ),
         (
             at_speed(0.9, 0.88, 0.92, NOTHING),
             "no gain",
-            "batch 128 saves memory, not time: 0.900× the speed",
+            "batch 128 saves memory, not time: 0.90× the speed",
             "quiet",
         ),
         (
@@ -270,7 +270,7 @@ def test_a_measured_speedup_shows_its_rounds() -> None:
         at_speed(2.0, 1.9, 2.1), comparison=Comparison([1.0, 1.0, 1.0], [2.0, 1.9, 2.1], 0.75)
     )
     _, note, _ = speedup_of(result)
-    assert note.endswith(", range 1.90–2.10× over 3 interleaved rounds")
+    assert note.endswith(", range 1.90–2.1× over 3 interleaved rounds")
 
 
 def test_sources_come_from_the_savings_or_else_from_the_result() -> None:
@@ -287,13 +287,13 @@ def test_sources_come_from_the_savings_or_else_from_the_result() -> None:
 
 def test_cost_and_savings_show_their_assumptions() -> None:
     _, cost, saved = estimate_figures(at_speed(2.0, 1.9, 2.1))
-    assert cost == Figure(
+    assert cost == Card(
         "Cost per run",
         "$12.00 → $6.00",
         "8 GPU-hours per run today, at $1.50 per GPU-hour",
         (PREDICTED, ASSUMED),
     )
-    assert saved == Figure(
+    assert saved == Card(
         "Potential savings per year",
         "$600",
         "400 GPU-hours over 100 runs per year",

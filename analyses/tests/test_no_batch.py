@@ -112,5 +112,5 @@ def test_changes_are_compared_with_the_batch_to_start_with() -> None:
     speedup, *_ = estimate_figures(
         make_result(current=None, speedup=2.0, speedup_low=1.8, speedup_high=2.2, today=start)
     )
-    assert speedup.value == "2.00\N{MULTIPLICATION SIGN}"
+    assert speedup.value == "2.0\N{MULTIPLICATION SIGN}"
     assert "128 vs. 16" in speedup.note

@@ -11,7 +11,6 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
-from analyses.formatting import gib
 from analyses.jobs import lease, unwanted
 from analyses.jobs.engine_output import Failure
 from analyses.models import Node, Query, QueryKind, QueryStatus
@@ -19,6 +18,7 @@ from analyses.pages.new import views
 from analyses.pages.new.values import default_values
 from analyses.tests.factories import make_trial, make_user
 from analyses.tests.query_answers import answer_next, make_prediction, take_next
+from engine.core.sizes import gib_number
 from engine.gpus import GPUS
 
 A10_BYTES = GPUS["a10"].total_bytes
@@ -73,11 +73,11 @@ def test_the_panel_submits_a_query_and_polls_until_the_answer(page: Client, node
     answer_next(QueryKind.PREDICT, make_prediction(64))
     shown = text_of(page.get(polled(waiting)))
     used = make_trial(64).device_used_bytes or 0
-    assert f"Fits, with {gib(A10_BYTES - used)} GiB free" in shown
-    between = f"{gib(round(used * 0.94))} to {gib(round(used * 1.06))}"
-    needs = f"Batch 64 at 128 tokens uses {gib(used)} GiB ({between})"
+    assert f"Fits, with {gib_number(A10_BYTES - used)} GiB free" in shown
+    between = f"{gib_number(round(used * 0.94))} to {gib_number(round(used * 1.06))}"
+    needs = f"Batch 64 at 128 tokens uses {gib_number(used)} GiB ({between})"
     assert f"{needs} of the 22.07 GiB of NVIDIA A10." in shown
-    assert "A step takes 187 ms (131 to 281): 342 samples per second, 43,700 tokens/s." in shown
+    assert "A step takes 187 ms (131–281): 342 samples per second, 43,700 tokens/s." in shown
     assert "badge-predicted" in shown
     assert "<svg" in shown
     assert "hx-get" not in shown
@@ -100,7 +100,7 @@ def test_a_stored_answer_is_shown_immediately_without_a_worker(page: Client, nod
 def test_a_batch_that_does_not_fit_shows_what_it_needs(page: Client, node: Node) -> None:
     shown = answered(page, make_prediction(300), current_batch_size="300")
     too_much = (make_trial(300).device_used_bytes or 0) - A10_BYTES
-    assert f"Does not fit: {gib(too_much)} GiB too much" in shown
+    assert f"Does not fit: {gib_number(too_much)} GiB too much" in shown
     assert "NVIDIA A10 has 22.07 GiB" in shown
     assert "A step takes" not in shown
 

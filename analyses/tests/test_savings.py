@@ -10,13 +10,13 @@ from django.test import Client
 from django.urls import reverse
 
 from analyses import services
-from analyses.formatting import times
 from analyses.models import Analysis, CountedSavings, Status
 from analyses.pages import savings
 from analyses.savings.breakdown import Totals, totals, totals_by
 from analyses.savings.selection import Selection
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from engine.core.errors import InvalidInput
+from engine.core.numbers import times
 from engine.interface.result import Source
 
 pytestmark = pytest.mark.database

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from analyses.stored_result import read_result, read_trial, trial_at
+from analyses.stored_result import read_result, read_trial
 from analyses.tests.factories import (
     make_global_batch,
     make_result,
     make_trial,
     of_first_version,
 )
+from engine.answer.amounts import trial_at
 from engine.core.choices import Parallelism
 from engine.core.errors import InvalidInput
 from engine.core.optimizers import Optimizer

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from analyses.formatting import significant, whole
 from analyses.pages.compare.colours import light
 from analyses.pages.compare.columns import Column, title_of
+from engine.answer.figures import LARGEST_BATCH, SPEED, Figure
 from engine.interface.result import Source
 
 WIDTH = 1280
@@ -57,8 +57,8 @@ def bars_svg(columns: Sequence[Column], base: int | None) -> str:
         base: The analysis that is marked as the baseline.
     """
     panels = [
-        Panel("Samples per second at the recommended batch", [_speed(c) for c in columns]),
-        Panel("Largest batch that fits", [_largest(c) for c in columns]),
+        Panel(figure.full_label, [_bar(figure, column) for column in columns])
+        for figure in (SPEED, LARGEST_BATCH)
     ]
     height = _TOP + _ROW * len(columns) + _BOTTOM
     title = title_of(columns)
@@ -90,7 +90,7 @@ def bars_description(columns: Sequence[Column]) -> str:
     """The picture as text."""
     parts = []
     for column in columns:
-        speed, largest = _speed(column), _largest(column)
+        speed, largest = _bar(SPEED, column), _bar(LARGEST_BATCH, column)
         parts.append(
             f"{column.label}: {speed.text} samples per second, largest batch {largest.text}"
         )
@@ -135,22 +135,11 @@ def _text(x: int, y: int, text: str, *, size: int, weight: int = 400, fill: str 
     )
 
 
-def _unknown(column: Column) -> Bar:
-    return Bar(None, "no answer" if column.result is None else "not known", None)
-
-
-def _speed(column: Column) -> Bar:
-    trial = column.recommended
-    if trial is None or trial.samples_per_second is None:
-        return _unknown(column)
-    return Bar(trial.samples_per_second, significant(trial.samples_per_second), trial.source)
-
-
-def _largest(column: Column) -> Bar:
-    result = column.result
-    if result is None:
-        return _unknown(column)
-    return Bar(result.largest_batch_size, whole(result.largest_batch_size), result.source)
+def _bar(figure: Figure, column: Column) -> Bar:
+    found = figure.of(column.answered)
+    if found is None:
+        return Bar(None, "no answer" if column.result is None else "not known", None)
+    return Bar(found.value, figure.shown(found), found.sources[0])
 
 
 def _footer(panels: Sequence[Panel]) -> str:

@@ -10,9 +10,10 @@ from django.http import QueryDict
 from django.urls import reverse
 
 from analyses.chips import chips
+from analyses.figures.answered import answered
 from analyses.formatting import gpu_of, model_name
 from analyses.models import Analysis
-from analyses.stored_result import result_of, source_at, trial_at
+from engine.answer.amounts import Answered
 from engine.interface.result import AnalysisResult, Source, Trial
 
 
@@ -22,13 +23,12 @@ class Column:
 
     Attributes:
         label: A few words that distinguish it from the others.
-        result: ``None`` while it has no answer, or none that can be read.
         place: Decides its colour; stays as it is when another analysis is removed.
     """
 
     analysis: Analysis
     label: str
-    result: AnalysisResult | None
+    answered: Answered
     place: int
 
     @property
@@ -36,15 +36,13 @@ class Column:
         return int(self.analysis.pk)
 
     @property
-    def recommended(self) -> Trial | None:
-        result = self.result
-        return trial_at(result, result.recommended_batch_size) if result else None
+    def result(self) -> AnalysisResult | None:
+        """``None`` while it has no answer, or none that can be read."""
+        return self.answered.result
 
     @property
-    def recommended_source(self) -> Source | None:
-        """The source of the recommended batch."""
-        result = self.result
-        return source_at(result, result.recommended_batch_size) if result else None
+    def recommended(self) -> Trial | None:
+        return self.answered.recommended
 
 
 def columns_of(analyses: Sequence[Analysis], places: Sequence[int] = ()) -> list[Column]:
@@ -52,7 +50,7 @@ def columns_of(analyses: Sequence[Analysis], places: Sequence[int] = ()) -> list
     labels = _labels(analyses)
     places = places or range(len(analyses))
     return [
-        Column(analysis, label, result_of(analysis), place)
+        Column(analysis, label, answered(analysis), place)
         for analysis, label, place in zip(analyses, labels, places, strict=True)
     ]
 

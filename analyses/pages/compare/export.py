@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from analyses.formatting import gpu_of, model_name
 from analyses.pages.compare.columns import Column
-from analyses.pages.compare.figures import Cell
-from analyses.pages.compare.rows import Row
+from analyses.pages.compare.rows import Cell, Row
 from engine.interface.result import Source
 from memorymark_site.operations import csv_text
 

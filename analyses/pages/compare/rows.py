@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from analyses.formatting import UNKNOWN, gpu_of, times
+from analyses.formatting import gpu_of
 from analyses.pages.compare.columns import Column
-from analyses.pages.compare.figures import FIGURES, NOTHING, Cell
 from analyses.pages.settings import settings_of
+from engine.answer.figures import FIGURES, Figure
+from engine.core.numbers import UNKNOWN, times
 from engine.interface.result import Source
 from engine.models.tasks import SIZES
 
@@ -16,6 +17,30 @@ _FEW_TIMES = 2
 """From this ratio on, a difference is shown as a multiple instead of a percentage."""
 
 _MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of one analysis.
+
+    Attributes:
+        value: The number for the difference; ``None`` where there is none.
+        low, high: Its interval, where it has one.
+        delta: The difference from the baseline as text; empty where there is none.
+        tone: Whether the difference is ``better``, ``worse`` or neither (empty).
+        best: ``best`` for the best of its row, ``probably best`` where another's range overlaps
+            its own; else empty.
+    """
+
+    text: str
+    sources: tuple[Source, ...] = ()
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+    delta: str = ""
+    tone: str = ""
+    best: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,6 +68,15 @@ class Row:
         return len({(cell.text, cell.note, cell.sources) for cell in self.cells}) > 1
 
 
+def cell_of(figure: Figure, column: Column) -> Cell:
+    """The cell of a number, without its difference; a dash where there is none."""
+    found = figure.of(column.answered)
+    if found is None:
+        return Cell(UNKNOWN)
+    text = figure.shown(found)
+    return Cell(text, found.sources, found.value, found.low, found.high, found.note)
+
+
 def setting_rows(columns: Sequence[Column]) -> list[Row]:
     """A row per setting, with a dash where an analysis does not have it."""
     settings = [
@@ -61,17 +95,17 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
     alike = all(same_work(column, columns[0]) for column in columns)
     rows = []
     for figure in FIGURES:
-        held_against = figure.cell(baseline) if baseline else NOTHING
+        held_against = cell_of(figure, baseline) if baseline else Cell(UNKNOWN)
         cells = []
         for column in columns:
-            cell = figure.cell(column)
+            cell = cell_of(figure, column)
             if baseline and column is not baseline:
                 better = figure.better if same_work(column, baseline) else 0
                 cell = _with_delta(cell, held_against, better)
             cells.append(cell)
         if not figure.is_optional or any(cell.value is not None for cell in cells):
             cells = with_best(cells, figure.better) if alike else cells
-            rows.append(Row(figure.label, cells, figure.key, figure.unit))
+            rows.append(Row(figure.full_label, cells, figure.name, figure.unit.name))
     return rows
 
 

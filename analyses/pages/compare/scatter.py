@@ -11,7 +11,8 @@ from analyses.charts.layout import PlotlyDict, axis, plain_layout
 from analyses.pages.compare.charts import MANY_TIMES
 from analyses.pages.compare.colours import colour
 from analyses.pages.compare.columns import Column
-from analyses.pages.compare.figures import FIGURES, Cell, Figure
+from analyses.pages.compare.rows import Cell, cell_of
+from engine.answer.figures import COST, FIGURES, SPEED, TOKEN_COST, TOKEN_SPEED, Figure
 from engine.core.sizes import GIB
 
 _MIN_DOTS = 2
@@ -58,14 +59,14 @@ def scatter_of(columns: Sequence[Column], x: str = "", y: str = "") -> Scatter |
 
     Args:
         columns: A dot for each that has both numbers.
-        x: A key of :data:`FIGURES`; speed where fewer than two analyses have that number.
+        x: A name of :data:`FIGURES`; speed where fewer than two analyses have that number.
         y: The same; the usual one is the cost per million. Both are of tokens where all that have
             a speed have them, so that lengths compare.
 
     Returns:
         ``None`` where fewer than two analyses have a speed and a cost.
     """
-    offered = {figure.key: figure for figure in FIGURES if _count(columns, figure) >= _MIN_DOTS}
+    offered = {figure.name: figure for figure in FIGURES if _count(columns, figure) >= _MIN_DOTS}
     usual = _usual(columns)
     if not set(usual) <= set(offered):
         return None
@@ -77,23 +78,21 @@ def scatter_of(columns: Sequence[Column], x: str = "", y: str = "") -> Scatter |
 
 
 def _usual(columns: Sequence[Column]) -> tuple[str, str]:
-    by_key = {figure.key: figure for figure in FIGURES}
-    speeds, tokens = (
-        _count(columns, by_key[f"{unit}_per_second"]) for unit in ("samples", "tokens")
-    )
-    unit = "tokens" if tokens == speeds else "samples"
-    return f"{unit}_per_second", f"usd_per_million_{unit}"
+    has_tokens = _count(columns, TOKEN_SPEED) == _count(columns, SPEED)
+    speed, cost = (TOKEN_SPEED, TOKEN_COST) if has_tokens else (SPEED, COST)
+    return speed.name, cost.name
 
 
 def _count(columns: Sequence[Column], figure: Figure) -> int:
-    return sum(figure.cell(column).value is not None for column in columns)
+    return sum(cell_of(figure, column).value is not None for column in columns)
 
 
 def _chart(columns: Sequence[Column], across: Figure, up: Figure) -> PlotlyDict:
     dots = [
         _dot(column, (across, x), (up, y))
         for column in columns
-        if (x := across.cell(column)).value is not None and (y := up.cell(column)).value is not None
+        if (x := cell_of(across, column)).value is not None
+        and (y := cell_of(up, column)).value is not None
     ]
     layout = plain_layout(height=420) | {
         "showlegend": True,
@@ -107,7 +106,7 @@ def _chart(columns: Sequence[Column], across: Figure, up: Figure) -> PlotlyDict:
 def _dot(column: Column, across: tuple[Figure, Cell], up: tuple[Figure, Cell]) -> PlotlyDict:
     scales = [_scale(figure) for figure, _ in (across, up)]
     lines = [
-        f"{figure.label}: %{{{name}:{scale.hover}}} {scale.unit}".rstrip()
+        f"{figure.full_label}: %{{{name}:{scale.hover}}} {scale.unit}".rstrip()
         for name, (figure, _), scale in zip("xy", (across, up), scales, strict=True)
     ]
     (x, error_x), (y, error_y) = (
@@ -145,13 +144,13 @@ def _values(cell: Cell, factor: float, place: int) -> tuple[list[float], PlotlyD
 
 
 def _scale(figure: Figure) -> _Scale:
-    return _SCALES.get(figure.unit, _Scale())
+    return _SCALES.get(figure.unit.name, _Scale())
 
 
 def _axis(figure: Figure, values: Sequence[float]) -> PlotlyDict:
     """An axis, logarithmic where its values are far apart."""
     scale, least = _scale(figure), min(values, default=0)
     is_log = least > 0 and max(values) >= MANY_TIMES * least
-    words = [figure.label, *filter(None, [scale.unit, "log scale" if is_log else ""])]
+    words = [figure.full_label, *filter(None, [scale.unit, "log scale" if is_log else ""])]
     made = axis("<br>".join(wrap(", ".join(words), _TITLE_LINE)), scale.ticks)
     return made | {"type": "log", "dtick": "D2"} if is_log else made

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyses.formatting import gpu_of, times
+from analyses.formatting import gpu_of
 from analyses.pages.compare.columns import Column, parts_of
-from analyses.pages.compare.figures import FIGURE, Cell
-from analyses.pages.compare.rows import overlap, same_work, setting_rows
+from analyses.pages.compare.rows import Cell, cell_of, overlap, same_work, setting_rows
+from engine.answer import figures
+from engine.answer.figures import Better, Figure
 from engine.answer.worth import least_speedup
+from engine.core.numbers import times
 from engine.interface.request import FIELDS
 from engine.interface.result import Source
 
@@ -27,14 +29,11 @@ class Measure:
     """The measure that analyses are compared by.
 
     Attributes:
-        key: The API's name of the number.
         what: The noun, as in "no clear difference in …".
-        better: 1 where more is better, -1 where less is.
     """
 
-    key: str
+    figure: Figure
     what: str
-    better: int
 
     def gain(self, ratio: float) -> str:
         """The winner's advantage, up to the name of the other.
@@ -42,7 +41,7 @@ class Measure:
         Args:
             ratio: The larger value divided by the smaller one, so at least 1.
         """
-        if self.better < 0:
+        if self.figure.better is Better.LOWER:
             cheaper = times(ratio) if ratio >= _FEW_TIMES else f"{1 - 1 / ratio:.0%}"
             return f"is {cheaper} cheaper per sample than"
         if ratio >= _FEW_TIMES:
@@ -50,11 +49,11 @@ class Measure:
         return f"trains {ratio - 1:.0%} more {self.what} than"
 
 
-COST = Measure("usd_per_million_samples", "cost per sample", -1)
-TOKENS = Measure("tokens_per_second", "tokens per second", 1)
-SAMPLES = Measure("samples_per_second", "samples per second", 1)
-AT_CURRENT = Measure("current_samples_per_second", "samples per second", 1)
-COST_AT_CURRENT = Measure("current_usd_per_million_samples", "cost per sample", -1)
+COST = Measure(figures.COST, "cost per sample")
+TOKENS = Measure(figures.TOKEN_SPEED, "tokens per second")
+SAMPLES = Measure(figures.SPEED, "samples per second")
+AT_CURRENT = Measure(figures.CURRENT_SPEED, "samples per second")
+COST_AT_CURRENT = Measure(figures.COST_AT_CURRENT, "cost per sample")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def verdict(columns: Sequence[Column], base: int | None) -> str:
     contenders = [
         Contender(
             _name(column, measure),
-            FIGURE[measure.key](column),
+            cell_of(measure.figure, column),
             column.pk == base,
             _parts(column, measure),
         )
@@ -108,7 +107,7 @@ def measure_of(columns: Sequence[Column]) -> Measure:
     """Choose the measure to compare by, from what differs between the analyses."""
     hardware = {(gpu_of(one.analysis), one.analysis.request.get("world_size")) for one in columns}
     batches = {column.analysis.current_batch_size for column in columns}
-    if len(hardware) > 1 and all(FIGURE[COST.key](column).value for column in columns):
+    if len(hardware) > 1 and all(cell_of(COST.figure, column).value for column in columns):
         # A sweep over batches compares these, not the one recommended for all of them.
         by_gpu = {(gpu_of(one.analysis), one.analysis.current_batch_size) for one in columns}
         is_sweep = len(by_gpu) > len(hardware) and len(batches) > 1 and None not in batches
@@ -116,7 +115,7 @@ def measure_of(columns: Sequence[Column]) -> Measure:
     differing = {row.label for row in setting_rows(columns) if row.differs}
     if differing == {FIELDS["current_batch_size"].label}:
         return AT_CURRENT
-    has_tokens = all(FIGURE[TOKENS.key](column).value for column in columns)
+    has_tokens = all(cell_of(TOKENS.figure, column).value for column in columns)
     return TOKENS if has_tokens else SAMPLES
 
 
@@ -124,7 +123,7 @@ def sentence(measure: Measure, contenders: Sequence[Contender]) -> str:
     """The verdict on contenders whose samples are the same work."""
     ranked = sorted(
         (one for one in contenders if one.cell.value),
-        key=lambda one: -measure.better * (one.cell.value or 0),
+        key=lambda one: -measure.figure.better * (one.cell.value or 0),
     )
     if len(ranked) < _FEWEST:
         return ""

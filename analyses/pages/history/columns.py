@@ -12,6 +12,13 @@ from django.db.models.expressions import OrderBy
 
 from analyses.formatting import gpu_name, model_name
 from analyses.models import Analysis
+from engine.answer.figures import (
+    LARGEST_BATCH,
+    LONGEST_ROW,
+    LONGEST_TEXT,
+    SPEEDUP,
+    USD_PER_YEAR,
+)
 from engine.core.fields import Field
 from engine.interface.request import FIELDS
 
@@ -111,7 +118,7 @@ COLUMNS = (
     ),
     Column(
         "largest",
-        "Largest batch",
+        LARGEST_BATCH.label,
         ("largest_batch_size",),
         (Cell("largest_batch_size", ("largest_batch_size",)),),
         is_number=True,
@@ -119,7 +126,7 @@ COLUMNS = (
     ),
     Column(
         "longest",
-        "Longest text",
+        LONGEST_TEXT.label,
         (),
         (
             Cell("goal", ("goal",)),
@@ -131,14 +138,14 @@ COLUMNS = (
     ),
     Column(
         "speedup",
-        "Speedup",
+        SPEEDUP.label,
         ("speedup",),
         (Cell("speedup", ("speedup",)), Cell("has_gain", ("has_gain",))),
         is_number=True,
     ),
     Column(
         "lengths",
-        "Longest row",
+        LONGEST_ROW.label,
         (),
         (
             Cell("worst_tokens", ("worst_tokens",)),
@@ -150,7 +157,7 @@ COLUMNS = (
     ),
     Column(
         "savings",
-        "Savings per year",
+        USD_PER_YEAR.label,
         ("usd_per_year",),
         (Cell("savings_usd_per_year_at_assumed_prices", ("usd_per_year",)),),
         note="at assumed prices",

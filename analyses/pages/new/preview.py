@@ -7,18 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyses.charts.breakdown import MemoryBar, memory_bar
-from analyses.formatting import (
-    gib,
-    gib_with_unit,
-    milliseconds,
-    significant,
-    tokens_per_second,
-    whole,
-)
+from analyses.formatting import tokens_per_second
 from analyses.models import Query, QueryStatus
 from analyses.pages.settings import input_size
+from engine.answer.figures import SPEED, STEP_TIME
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput
+from engine.core.numbers import whole
+from engine.core.sizes import gib, gib_number
 from engine.interface.result import Trial
 from engine.interface.tokens import Tokens, tokens_of
 from engine.run import Predicted
@@ -78,17 +74,17 @@ def _failed(failure: Mapping[str, Any]) -> Preview:
 def _answered(predicted: Predicted, size: str, tokens: Tokens | None, measured_gpu: str) -> Preview:
     trial, gpu, total = predicted.trial, predicted.gpu.name, predicted.gpu.total_bytes
     used, high = trial.device_used_bytes or 0, trial.device_used_high_bytes
-    batch, needs = f"Batch {whole(trial.batch_size)}", gib_with_unit(used)
+    batch, needs = f"Batch {whole(trial.batch_size)}", gib(used)
     if size:  # often the model's default, which an empty field does not show
         batch += f" at {size}"
     if trial.device_used_low_bytes is not None and high is not None:
-        needs += f" ({gib(trial.device_used_low_bytes)} to {gib(high)})"
+        needs += f" ({gib_number(trial.device_used_low_bytes)} to {gib_number(high)})"
     if trial.fits:
-        headline = f"Fits, with {gib_with_unit(total - used)} free"
-        memory = f"{batch} uses {needs} of the {gib_with_unit(total)} of {gpu}."
+        headline = f"Fits, with {gib(total - used)} free"
+        memory = f"{batch} uses {needs} of the {gib(total)} of {gpu}."
     else:
-        headline = f"Does not fit: {gib_with_unit(used - total)} too much"
-        memory = f"{batch} needs {needs}; {gpu} has {gib_with_unit(total)}."
+        headline = f"Does not fit: {gib(used - total)} too much"
+        memory = f"{batch} needs {needs}; {gpu} has {gib(total)}."
     notes = []
     if trial.fits and (high or 0) > total:
         notes.append("It would not fit at the high end of the prediction.")
@@ -108,10 +104,9 @@ def _answered(predicted: Predicted, size: str, tokens: Tokens | None, measured_g
 def _speed(trial: Trial, tokens: Tokens | None) -> str:
     if trial.step_seconds is None or trial.samples_per_second is None:
         return ""
-    speed = f"A step takes {milliseconds(trial.step_seconds)} ms"
+    speed = f"A step takes {STEP_TIME.text(trial.step_seconds)}"
     if trial.step_seconds_low is not None and trial.step_seconds_high is not None:
-        low, high = milliseconds(trial.step_seconds_low), milliseconds(trial.step_seconds_high)
-        speed += f" ({low} to {high})"
+        speed += f" ({STEP_TIME.range(trial.step_seconds_low, trial.step_seconds_high)})"
     counted = tokens_per_second(trial.samples_per_second, tokens)
-    speed += f": {significant(trial.samples_per_second)} samples per second"
+    speed += f": {SPEED.number(trial.samples_per_second)} samples per second"
     return f"{speed}, {counted}." if counted else f"{speed}."

@@ -7,12 +7,14 @@ from typing import Any
 
 from django import forms
 
-from analyses.formatting import gib_with_unit, local_gpu, usd
+from analyses.formatting import local_gpu
 from analyses.jobs import lab_state
 from analyses.lab import HeldPrice, key_of, prices
 from analyses.models import Node
 from engine.core.errors import InvalidInput
 from engine.core.fields import Field
+from engine.core.numbers import usd
+from engine.core.sizes import gib
 from engine.gpus import GPUS, Gpu, by_family
 from engine.models import timm_models
 from engine.models.model import missing_modules
@@ -211,12 +213,12 @@ def _software_label(name: str) -> str:
 
 def _kind_label(nodes: Sequence[Node], price: HeldPrice) -> str:
     first, names = nodes[0], ", ".join(node.name for node in nodes)
-    parts = [first.gpu_name, gib_with_unit(first.gpu_total_bytes), _per_hour(price)]
+    parts = [first.gpu_name, gib(first.gpu_total_bytes), _per_hour(price)]
     return " · ".join([part for part in parts if part] + [f"measured on {names}"])
 
 
 def _gpu_label(gpu: Gpu, price: HeldPrice) -> str:
-    parts = [gpu.display_name, gib_with_unit(gpu.total_bytes), _per_hour(price)]
+    parts = [gpu.display_name, gib(gpu.total_bytes), _per_hour(price)]
     return " · ".join(filter(None, parts))
 
 

@@ -1,0 +1,1 @@
+"""The numbers of :mod:`engine.answer.figures`, of analyses as the site stores them."""
