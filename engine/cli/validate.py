@@ -13,10 +13,11 @@ from typing import Any
 
 from ..core.errors import InvalidInput
 from ..core.parsing import shown
+from ..core.process import CALIBRATION_VARIABLE, calibration_file
 from ..gpus import GPUS, LOCAL
 from ..interface.request import AnalysisRequest
 from ..models.presets import PRESETS
-from ..prediction.intervals import OWN_FILE_VARIABLE, append_residuals, own_file
+from ..prediction.intervals import append_residuals
 from .commands import FAILED, OK, given_fields, request_of
 from .terminal import answer, progress
 
@@ -58,7 +59,7 @@ def add_prediction_flags(parser: Any) -> None:
         metavar="PATH",
         nargs="?",
         const="",
-        help=f"append the results to a calibration file; default ${OWN_FILE_VARIABLE}, or "
+        help=f"append the results to a calibration file; default ${CALIBRATION_VARIABLE}, or "
         "~/.local/state/memorymark/calibration.toml",
     )
 
@@ -87,7 +88,7 @@ def prediction(options: argparse.Namespace) -> int:
         else:
             check = checks.validate_local(options.models or checks.MODELS, limit, emit)
     if options.write is not None:
-        path = Path(options.write) if options.write else own_file()
+        path = Path(options.write) if options.write else calibration_file()
         append_residuals(path, [compared.residual for compared in check.comparisons])
         sys.stderr.write(f"{len(check.comparisons)} rows added to {path}\n")
     answer(options, asdict(check), lambda: render_prediction(check))

@@ -13,6 +13,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
 
+CALIBRATION_VARIABLE = "ENGINE_CALIBRATION"
+"""Environment variable with the file of your own residuals, for :func:`calibration_file`."""
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _NEW_OBJECTS = 100_000
@@ -88,3 +91,8 @@ def state_folder() -> Path:
     """Folder of MemoryMark's state for this user: ``~/.local/state/memorymark``, by XDG's rules."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "memorymark"
+
+
+def calibration_file() -> Path:
+    """The file of your own residuals, outside what is installed; it need not exist."""
+    return Path(os.environ.get(CALIBRATION_VARIABLE) or state_folder() / "calibration.toml")

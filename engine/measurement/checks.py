@@ -15,13 +15,14 @@ import torch
 
 from ..answer.search import find_largest
 from ..core.errors import DoesNotFit, InvalidInput
+from ..core.process import calibration_file
 from ..events import Event, Log
 from ..gpus import GPUS, LOCAL, catalogue_name
 from ..hub import resolve
 from ..interface.result import GpuFacts, Source, Trial
 from ..interface.workload import Workload
 from ..prediction.analysis import format_trial
-from ..prediction.intervals import PUBLISHED, Counted, Residual, own_file, read_residuals
+from ..prediction.intervals import PUBLISHED, Counted, Residual, read_residuals
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory, predict_step
 from ..prediction.speed_model import step_predictor
 from ..prediction.tracer import TraceAt, trace
@@ -95,7 +96,7 @@ def validate_known() -> PredictionCheck:
     Raises:
         EngineError: If a calibration file cannot be used.
     """
-    files = [path for path in (PUBLISHED, own_file()) if path.exists()]
+    files = [path for path in (PUBLISHED, calibration_file()) if path.exists()]
     known = [residual for path in files for residual in read_residuals(path)]
     again = [_predicted_again(residual) for residual in known if residual.gpu in GPUS]
     return summarize("the GPUs of the calibration files", again, [], Source.PREDICTED)

@@ -18,10 +18,11 @@ from typing import Any
 
 from ..answer.recommendation import fit_step_time
 from ..core.errors import InvalidInput
+from ..core.process import calibration_file
 from ..gpus.checked import STEP, SelfCheck, in_use
 from ..interface.workload import Workload
 from ..records.comparison import RecordedFile
-from .intervals import Counted, RelativeRange, Residual, own_file, read_residuals
+from .intervals import Counted, RelativeRange, Residual, read_residuals
 from .recorded_steps import Sifted, of_workload
 from .speed_model import step_predictor
 
@@ -147,7 +148,7 @@ class Experience:
         cls, given: Iterable[Residual] = (), recorded: RecordedFile | None = None
     ) -> Experience:
         """Experience of this machine, from its calibration file, self-checks and ``given``."""
-        path = own_file()
+        path = calibration_file()
         own = read_residuals(path) if path.exists() else ()
         checked = [residual for check in in_use().values() for residual in _steps_of(check)]
         return cls([*own, *checked, *given], recorded)

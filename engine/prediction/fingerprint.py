@@ -6,6 +6,8 @@ import hashlib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ..core.process import calibration_file
+
 _SUFFIXES = (".py", ".toml", ".json")
 _PACKAGES = ("torch", "transformers", "peft", "pillow")
 
@@ -15,14 +17,13 @@ def fingerprint() -> str:
 
     Reads about 1 MB of files and loads neither torch nor transformers.
     """
-    from ..gpus import checked  # these load more than a training job needs
-    from .intervals import own_file
+    from ..gpus import checked  # loads more than a training job needs
 
     digest = hashlib.sha256()
     root = Path(__file__).parent.parent
     files = [path for path in sorted(root.rglob("*")) if path.suffix in _SUFFIXES]
     files = [path for path in files if "tests" not in path.relative_to(root).parts]
-    own = [path for path in (own_file(), checked.own_file()) if path.exists()]
+    own = [path for path in (calibration_file(), checked.own_file()) if path.exists()]
     for path in [*files, *own]:
         digest.update(path.name.encode() + path.read_bytes())
     for package in _PACKAGES:

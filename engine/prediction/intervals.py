@@ -8,7 +8,6 @@ those of your own GPU to a second file, which counts as well.
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import EngineError
-from ..core.process import state_folder
+from ..core.process import calibration_file
 from .speed_model import speed_model
 
 PUBLISHED = Path(__file__).with_name("calibration.toml")
-OWN_FILE_VARIABLE = "ENGINE_CALIBRATION"
-"""Environment variable with the file of your own residuals, for :func:`own_file`."""
 
 MIN_MEMORY_SHARE = 0.02
 """The least width of a memory range to each side, whatever the residuals say."""
@@ -182,14 +179,9 @@ def step_time_range(family: str, has_rows: bool, launch_limited: bool) -> Relati
     return RelativeRange(*speed_model().ranges[family, has_rows, launch_limited])
 
 
-def own_file() -> Path:
-    """The file of your own residuals, outside what is installed; it need not exist."""
-    return Path(os.environ.get(OWN_FILE_VARIABLE) or state_folder() / "calibration.toml")
-
-
 def memory_range() -> RelativeRange:
     """The range of predicted GPU memory, from all residuals on this machine."""
-    known = [*_residuals(PUBLISHED), *_residuals(own_file())]
+    known = [*_residuals(PUBLISHED), *_residuals(calibration_file())]
     memory = [residual for residual in known if residual.counted in _GPU_MEMORY]
     return range_of(memory, MIN_MEMORY_SHARE, ASSUMED_MEMORY)
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.core.process import CALIBRATION_VARIABLE
 from engine.interface.workload import Workload
 from engine.prediction.correction import NO_EXPERIENCE, Experience
 from engine.prediction.intervals import (
-    OWN_FILE_VARIABLE,
     Counted,
     RelativeRange,
     Residual,
@@ -131,7 +131,7 @@ def test_a_workload_of_another_version_is_one_of_the_others() -> None:
 
 def test_your_own_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "own.toml"
-    monkeypatch.setenv(OWN_FILE_VARIABLE, str(path))
+    monkeypatch.setenv(CALIBRATION_VARIABLE, str(path))
     assert Experience.here().residuals == []
     append_residuals(path, [seen(1.3)])
     assert Experience.here([seen(1.1)]).residuals == [seen(1.3), seen(1.1)]

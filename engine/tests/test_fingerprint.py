@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.prediction import fingerprint, intervals
+from engine.core.process import CALIBRATION_VARIABLE
+from engine.prediction import fingerprint
 
 
 def test_the_fingerprint_is_stable() -> None:
@@ -15,7 +16,7 @@ def test_your_own_calibration_changes_it(tmp_path: Path, monkeypatch: pytest.Mon
     before = fingerprint.fingerprint()
     own = tmp_path / "calibration.toml"
     own.write_text("")
-    monkeypatch.setenv(intervals.OWN_FILE_VARIABLE, str(own))
+    monkeypatch.setenv(CALIBRATION_VARIABLE, str(own))
     assert fingerprint.fingerprint() != before
 
 

@@ -158,7 +158,7 @@ def test_a_check_of_predictions_fetches_the_config_first(
     of_a_gpu = replace(residuals[0], gpu="a10", counted=Counted.PEAK_ALLOCATED)
     append_residuals(written, [of_a_gpu])
     monkeypatch.setattr(checks, "PUBLISHED", written)
-    monkeypatch.setattr(checks, "own_file", lambda: tmp_path / "none.toml")
+    monkeypatch.setattr(checks, "calibration_file", lambda: tmp_path / "none.toml")
     (again,) = checks.validate_known().comparisons
     assert again.residual.workload == {"model": her_model}
 

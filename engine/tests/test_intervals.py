@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.core.errors import EngineError
+from engine.core.process import CALIBRATION_VARIABLE
 from engine.gpus import GPUS
 from engine.interface.result import GpuFacts
 from engine.measurement.checks import validate_known
@@ -45,7 +46,7 @@ def residual(ratio: float, gpu: str = "a10", model: str = "bert", **fields: obje
 @pytest.fixture(autouse=True)
 def no_own_residuals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     path = tmp_path / "calibration.toml"
-    monkeypatch.setenv(intervals.OWN_FILE_VARIABLE, str(path))
+    monkeypatch.setenv(CALIBRATION_VARIABLE, str(path))
     return path
 
 
