@@ -95,7 +95,7 @@ def suitable(workload: Workload, gpus: Sequence[Gpu]) -> tuple[list[Gpu], list[s
 def time_here(name: str, workload: Workload, gpus: Sequence[Gpu]) -> Timing:
     # torch takes seconds to load; --help must not wait for it.
     from benchmarks.memory_curves import memory_curves
-    from engine.prediction.tracer import warm_up
+    from engine.traces.tracer import warm_up
 
     collect_rarely()  # as commands do
     warm_up()

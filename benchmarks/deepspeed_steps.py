@@ -27,9 +27,9 @@ from engine.core.choices import ZERO, Precision
 from engine.core.optimizers import Optimizer
 from engine.interface.workload import Workload
 from engine.parallel.zero import cast_trained, computed_alone
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.training import build_model, inputs_on_device, prepare
+from engine.traces.tracer import trace
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Trace
 

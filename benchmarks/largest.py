@@ -115,9 +115,9 @@ def _find(task: tuple[str, str]) -> Largest:
 
 def _on_every_gpu(workload: Workload) -> dict[str, int]:
     # torch takes seconds to load; --help must not wait for it.
-    from engine.prediction.every_batch_size import EveryBatchSize, trace_every_batch_size
     from engine.prediction.limits import find_limits
     from engine.prediction.probe import predict_trial
+    from engine.traces.batch_rule import EveryBatchSize, trace_every_batch_size
     from engine.tracing.lowering import cuda_behaviour
 
     @cache

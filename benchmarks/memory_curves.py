@@ -12,11 +12,11 @@ from engine.hub import resolve
 from engine.interface.request import MAX_BATCH_SIZE
 from engine.interface.result import Trial
 from engine.interface.workload import Workload
-from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import TraceAt
-from engine.prediction.traces import SharedTraces
 from engine.step.building import blaming_the_config
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import TraceAt
+from engine.traces.workloads import SharedTraces
 from engine.tracing.lowering import cuda_behaviour
 
 

@@ -277,10 +277,10 @@ def predictor() -> Predict:
     from engine.parallel.interconnect import nccl_bytes
     from engine.prediction.generation import generation_traces
     from engine.prediction.probe import predict_memory
-    from engine.prediction.tracer import TraceAt, trace
-    from engine.prediction.traces import trace_workload
     from engine.script.factory import Factory
     from engine.script.trace import trace_script
+    from engine.traces.tracer import TraceAt, trace
+    from engine.traces.workloads import trace_workload
     from engine.tracing.lowering import cuda_behaviour
     from engine.tracing.trace import Trace
 

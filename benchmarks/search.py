@@ -80,7 +80,7 @@ def run_all(limits_bytes: Iterable[int]) -> list[Row]:
         small_workload,
         true_maximum,
     )
-    from engine.prediction.tracer import warm_up
+    from engine.traces.tracer import warm_up
 
     workload = small_workload()
     rows = []

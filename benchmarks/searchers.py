@@ -25,10 +25,10 @@ from engine.interface.result import Source, Trial
 from engine.interface.workload import Workload
 from engine.measurement.steps import WARM_UP_STEPS
 from engine.models.presets import PRESETS
-from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_live_memory
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
+from engine.traces.batch_rule import trace_every_batch_size
 from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
 
 STEPS = WARM_UP_STEPS + 1

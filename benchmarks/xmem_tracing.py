@@ -24,16 +24,16 @@ from engine.interface.result import GpuFacts
 from engine.tracing.trace import Category, Trace
 
 if TYPE_CHECKING:
-    from engine.prediction.traces import SharedTraces
+    from engine.traces.workloads import SharedTraces
 
 SCRIPT = Path(__file__).with_name("xmem_train.py")
 
 
 @cache
 def _traces(model: str, optimizer: str, zero_grad: int) -> SharedTraces:
-    from engine.prediction.traces import SharedTraces
     from engine.script.batch_sizes import trace_script_at_every_batch_size
     from engine.script.program import Program
+    from engine.traces.workloads import SharedTraces
 
     arguments = [f"--model={model}", f"--optimizer={optimizer}", f"--zero-grad={zero_grad}"]
     program = Program.of(SCRIPT, arguments, "--batch-size")

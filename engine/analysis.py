@@ -16,9 +16,9 @@ from .prediction.analysis import analyze_predicted
 from .prediction.correction import Experience
 from .prediction.gpu_choice import choose_gpu
 from .prediction.intervals import Residual
-from .prediction.traces import KeptTraces, TraceRequest
 from .records.comparison import RecordedFile
 from .step.building import blaming_the_config
+from .traces.workloads import KeptTraces, TraceRequest
 from .versions import software
 
 

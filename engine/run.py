@@ -27,7 +27,7 @@ from .prediction.intervals import Residual
 from .versions.releases import check_releases
 
 if TYPE_CHECKING:
-    from .prediction.traces import TraceRequest
+    from .traces.workloads import TraceRequest
 
 Emit = Callable[[Event], None]
 
@@ -96,8 +96,8 @@ def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int
             emit(refused)
         return 0
     # These load torch; see above.
-    from .prediction.tracer import warm_up
-    from .prediction.traces import KeptTraces
+    from .traces.tracer import warm_up
+    from .traces.workloads import KeptTraces
 
     if not select.select([requests], [], [], 0)[0]:  # no order yet, so there is time
         warm_up()

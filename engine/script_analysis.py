@@ -33,7 +33,6 @@ from .prediction.correction import UNCORRECTED
 from .prediction.gpu_comparison import compare_gpus, gpu_today
 from .prediction.probe import computed, predict_memory, timed, with_peak_interval
 from .prediction.step_time import StepTime, time_range
-from .prediction.tracer import TraceAt
 from .records.comparison import RecordedFile
 from .script.batch_sizes import trace_request
 from .script.factory import Factory, refuse_while_loading
@@ -42,6 +41,7 @@ from .script.program import Program
 from .script.request import ScriptRequest
 from .script.step_time import micro_batches_of_script, on_recorded_host, work_of_script
 from .script.trace import CannotTrace, found_loaders
+from .traces.tracer import TraceAt
 from .tracing.lowering import behaviour_of, cuda_behaviour
 from .tracing.trace import Category, Trace
 from .tracing.unsure import peak_interval, unsure_caveats

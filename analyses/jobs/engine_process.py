@@ -18,7 +18,7 @@ from django.conf import settings
 
 from analyses.jobs.environments import OWN
 from engine.hub import SWITCH
-from engine.prediction.trace_files import FOLDER_VARIABLE
+from engine.traces.trace_files import FOLDER_VARIABLE
 from engine.versions.environments import Environment
 
 logger = logging.getLogger(__name__)

@@ -86,7 +86,7 @@ def difference(workload: Workload) -> int | str:
     # They load torch, which only the environments need.
     from engine.measurement import cpu
     from engine.measurement.protocol import TrialOrder
-    from engine.prediction.tracer import trace
+    from engine.traces.tracer import trace
 
     try:
         real = cpu.record(TrialOrder(workload, BATCH_SIZE))

@@ -28,11 +28,11 @@ from engine.interface.workload import Workload
 from engine.models.architectures import ARCHITECTURES, OF_PACKAGES, Architecture
 from engine.models.config import text_config
 from engine.models.tasks import Task
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.building import TASKS
 from engine.step.training import build_model, prepare, training_step
 from engine.step.transformers_versions import text_part
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Trace

@@ -42,10 +42,10 @@ from engine.measurement.cuda import emulate_a_smaller_gpu
 from engine.measurement.environment import device_kind, measured_on
 from engine.measurement.parent import local_device, measure
 from engine.measurement.protocol import TrialOrder
-from engine.prediction.tracer import warm_up
 from engine.selfcheck.first_uses import facts_and_costs
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
+from engine.traces.tracer import warm_up
 
 
 def cuda_sessions(limit_bytes: int) -> Callable[[Workload, int, int], Session]:

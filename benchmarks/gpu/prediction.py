@@ -18,8 +18,8 @@ from engine.measurement.device import limited_device
 from engine.measurement.protocol import DeviceFacts
 from engine.prediction.probe import predict_live_memory, predict_memory, timed
 from engine.prediction.step_time import step_work, time_range
-from engine.prediction.tracer import TraceAt
-from engine.prediction.traces import trace_workload
+from engine.traces.tracer import TraceAt
+from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour
 
 

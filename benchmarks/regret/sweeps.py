@@ -30,8 +30,8 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.prediction.probe import predict_step
 from engine.prediction.step_time import StepTime
-from engine.prediction.trace_files import TraceFiles
-from engine.prediction.traces import KeptTraces
+from engine.traces.trace_files import TraceFiles
+from engine.traces.workloads import KeptTraces
 from engine.tracing.lowering import behaviour_of
 
 MIN_BATCHES = 2
@@ -116,7 +116,7 @@ def tracing_code() -> str:
     digest = hashlib.sha256()
     folders = ("models", "parallel", "step", "tracing")
     files = [path for name in folders for path in sorted((ROOT / "engine" / name).rglob("*.*"))]
-    files += [ROOT / "engine" / "prediction" / f"{name}.py" for name in ("depths", "tracer")]
+    files += [ROOT / "engine" / "traces" / f"{name}.py" for name in ("shallow_models", "tracer")]
     for path in files:
         if path.suffix in (".py", ".toml"):
             digest.update(path.name.encode() + path.read_bytes())

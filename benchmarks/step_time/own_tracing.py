@@ -18,7 +18,7 @@ from engine.gpus import GPUS
 from engine.hub import resolve
 from engine.interface.workload import Workload
 from engine.prediction.step_time import runs
-from engine.prediction.traces import trace_workload
+from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour
 
 

@@ -10,8 +10,8 @@ from benchmarks.memory_curves import coarse_sizes, crossing, memory_curves
 from engine.gpus import GPUS
 from engine.interface.result import Source, Trial
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import trace
 from engine.tests.conftest import small_models, small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 
 __all__ = ["small_models"]

@@ -23,8 +23,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..prediction.fingerprint import fingerprint
 from ..prediction.speed_model import STEP_PREDICTOR, step_predictor
+from ..traces.fingerprint import fingerprint
 from .errors import LabError, Refused
 
 if TYPE_CHECKING:  # callers that have one have loaded its module

@@ -28,9 +28,9 @@ from ..prediction.analysis import curve, reporting_probe
 from ..prediction.caveats import smaller_multiple_caveat
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.refusals import does_not_fit
-from ..prediction.tracer import TraceAt
-from ..prediction.traces import trace_request
 from ..step.building import cache_caveats
+from ..traces.tracer import TraceAt
+from ..traces.workloads import trace_request
 from ..tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .device import device_for, in_the_catalogue, local_price_per_hour
 from .parent import local_device, measure, measured_on, record

@@ -25,9 +25,9 @@ from ..prediction.analysis import format_trial
 from ..prediction.intervals import PUBLISHED, Counted, Residual, read_residuals
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory, predict_step
 from ..prediction.speed_model import step_predictor
-from ..prediction.tracer import TraceAt, trace
-from ..prediction.traces import trace_workload
 from ..step.building import blaming_the_config
+from ..traces.tracer import TraceAt, trace
+from ..traces.workloads import trace_workload
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
 from .device import in_the_catalogue, lacking_devices, limited_device
 from .parent import local_device, measure

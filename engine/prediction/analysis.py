@@ -27,6 +27,9 @@ from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
 from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
 from ..step.optimizers import paged_caveats, refresh_caveats
+from ..traces.lengths import about_lengths, lengths_of
+from ..traces.tracer import TraceAt
+from ..traces.workloads import Emit, KeptTraces, TraceRequest
 from ..tracing.lowering import behaviour_of
 from ..versions import software
 from .caveats import (
@@ -42,7 +45,6 @@ from .colocation import vllm_caveats, why_vllm_fails
 from .correction import NO_EXPERIENCE, Correction, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .host import offload_caveats
-from .lengths import about_lengths, lengths_of
 from .limits import find_limits
 from .measured_host import on_measured_host
 from .probe import predict_speed, predict_step, predict_trial
@@ -50,8 +52,6 @@ from .refusals import does_not_fit
 from .rollouts import rollout_caveats
 from .step_time import StepTime, host_decides, ratio_span
 from .timeline import largest_tensors, timeline
-from .tracer import TraceAt
-from .traces import Emit, KeptTraces, TraceRequest
 
 _CURVE_POINTS = 24
 

@@ -20,8 +20,8 @@ from ..gpus import Gpu
 from ..interface.result import Source, Trial
 from ..interface.workload import Workload
 from ..step.methods import trained_in
+from ..traces.tracer import meta_model
 from ..tracing.trace import Trace
-from .tracer import meta_model
 
 OUTSIDE_BYTES = 774 * 2**20
 """Assumed memory of vLLM beside weights and cache, such as CUDA graphs: that of a separate process

@@ -12,12 +12,12 @@ from ..gpus import Gpu
 from ..interface.request import MAX_BATCH_SIZE, AnalysisRequest
 from ..interface.result import Trial
 from ..interface.workload import Workload
+from ..traces.batch_rule import HIGH, LOW
+from ..traces.shallow_models import Depths
+from ..traces.tracer import TraceAt
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import AffineTrace, NotAffine, Trace, is_generating
-from .depths import Depths
-from .every_batch_size import HIGH, LOW
 from .probe import predict_trial
-from .tracer import TraceAt
 
 _PHASES = ("evaluation", "outputs")
 

@@ -27,14 +27,14 @@ from ..step.building import forward_arguments
 from ..step.caches import Caches
 from ..step.generating import Generation
 from ..step.training import prepare
+from ..traces.batch_rule import HIGH, LOW
+from ..traces.shallow_models import Depths
+from ..traces.tracer import NO_FLASH, TraceAt, fake_device
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
-from .depths import Depths
-from .every_batch_size import HIGH, LOW
-from .tracer import NO_FLASH, TraceAt, fake_device
 
 
 def generation_traces(

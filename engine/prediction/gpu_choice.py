@@ -12,12 +12,12 @@ from ..events import Event, Log, Stage
 from ..gpus import Gpu
 from ..gpus.checked import known_gpus
 from ..interface.request import AnalysisRequest
+from ..traces.workloads import Emit, TraceRequest
 from ..tracing.lowering import behaviour_of
 from .analysis import Prediction, price_per_hour
 from .correction import Experience
 from .limits import find_limits
 from .measured_host import on_measured_host
-from .traces import Emit, TraceRequest
 
 _SECONDS_PER_HOUR = 3600
 

@@ -33,6 +33,8 @@ from ..gpus import Gpu
 from ..interface.request import AnalysisRequest, Request
 from ..interface.result import Source, Trial
 from ..step.building import blaming_the_config
+from ..traces.tracer import trace
+from ..traces.workloads import TraceRequest
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Category
 from .analysis import Prediction, price_per_hour
@@ -41,8 +43,6 @@ from .correction import Correction
 from .moves import LESS_ACCUMULATION, Combination, Reached, least_bytes
 from .probe import predict_step, predict_trial
 from .step_time import host_decides, predict_step_seconds, ratio_span
-from .tracer import trace
-from .traces import TraceRequest
 
 _NOT_PREDICTED = "such a step depends on the values of tensors, which a prediction does not have"
 

@@ -17,10 +17,10 @@ from ..interface.request import AnalysisRequest
 from ..interface.result import Trial
 from ..interface.texts import LengthTrial, LongestThatFits
 from ..step.building import blaming_the_config
+from ..traces.shallow_models import Depths
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import NotAffine, QuadraticTrace, Trace
 from .analysis import catalogue_gpu, format_trial, gpu_facts
-from .depths import Depths
 from .probe import predict_trial, usable_bytes
 
 STRIDE = 128

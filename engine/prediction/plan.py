@@ -19,6 +19,8 @@ from ..hub import resolve
 from ..interface.request import AnalysisRequest
 from ..interface.result import Trial
 from ..step.building import blaming_the_config
+from ..traces.tracer import TraceAt
+from ..traces.workloads import Emit, KeptTraces, TraceRequest
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..versions import software
 from .analysis import catalogue_gpu
@@ -32,8 +34,6 @@ from .probe import predict_fit, predict_speed, predict_step, predict_trial
 from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here
 from .step_time import StepTime
-from .tracer import TraceAt
-from .traces import Emit, KeptTraces, TraceRequest
 
 Tasks = SideBySide[Combination | float | str, Reached | list[GpuOption] | int | str | None]
 """Combinations of moves, the GPUs of one compute capability, and what is looked for by name."""

@@ -14,12 +14,12 @@ from ..gpus.fixed_costs import CUDNN_BYTES, fixed_costs, uses_cudnn
 from ..interface.result import GpuFacts, Source, Trial
 from ..interface.workload import Workload
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
+from ..traces.lengths import samples_per_row
 from ..tracing.trace import Operation, Trace
 from ..tracing.unsure import peak_interval
 from .colocation import beside_vllm, vllm_bytes_in_update
 from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval
-from .lengths import samples_per_row
 from .step_time import COLLECTIVE, PASSES, StepTime, StepWork, host_decides, step_work, time_range
 
 COMPUTED_RANGE = RelativeRange(0.85, 1.15)

@@ -252,7 +252,7 @@ def step_work(
     cross over.
 
     Args:
-        operations: Operations of one step, as :func:`~engine.prediction.tracer.trace` records them:
+        operations: Operations of one step, as :func:`~engine.traces.tracer.trace` records them:
             of two micro-batches where a step accumulates that many or more.
         gpu: The GPU, with its peak rates, and its host's launch time where that was measured.
         precision: Decides whether fp32 matrix products may use TF32.

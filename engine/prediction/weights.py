@@ -11,7 +11,7 @@ from ..core.errors import DoesNotFit, InvalidInput
 from ..core.sizes import gib
 from ..gpus import GPUS, Gpu
 from ..interface.workload import Workload
-from .tracer import meta_model
+from ..traces.tracer import meta_model
 
 
 def weight_bytes(workload: Workload) -> int:

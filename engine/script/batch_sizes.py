@@ -8,9 +8,9 @@ from functools import cache, partial
 
 from ..core.errors import EngineError
 from ..gpus import Gpu
-from ..prediction.every_batch_size import HIGH, LOW
-from ..prediction.tracer import TraceAt
-from ..prediction.traces import by_accumulation
+from ..traces.batch_rule import HIGH, LOW
+from ..traces.tracer import TraceAt
+from ..traces.workloads import by_accumulation
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
 from .factory import Factory, ScriptFailed

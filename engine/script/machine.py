@@ -42,9 +42,9 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from ..gpus import GPUS, Gpu, Vendor
 from ..parallel.group_recorder import GroupRecorder
-from ..prediction.tracer import known_values
 from ..step.flex_attention import compiled_in_models
 from ..step.values_in_models import known_in_models
+from ..traces.tracer import known_values
 from ..tracing.flex_attention import flex_attention_lowering
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.recorder import MemoryRecorder, Recorded

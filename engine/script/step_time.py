@@ -9,8 +9,8 @@ from ..prediction.correction import UNCORRECTED, Correction
 from ..prediction.measured_host import on_told_host
 from ..prediction.recorded_steps import Sifted, at_batch, of_script
 from ..prediction.step_time import StepWork, step_work
-from ..prediction.tracer import TraceAt
 from ..records.comparison import RecordedFile
+from ..traces.tracer import TraceAt
 from ..tracing.trace import Trace
 from .factory import Factory
 from .request import ScriptRequest

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..core.errors import EngineError, NotPredictable
 from ..gpus import Gpu
-from ..prediction.every_batch_size import LOW
+from ..traces.batch_rule import LOW
 from ..tracing.excerpts import snapshot
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder

@@ -53,14 +53,14 @@ def kept_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     The traces of a model that :func:`small_models` made small are kept apart from those of the
     whole one.
     """
-    from engine.prediction import every_batch_size, traces
+    from engine.traces import batch_rule, workloads
 
-    trace = every_batch_size.trace_every_batch_size
+    trace = batch_rule.trace_every_batch_size
 
     def kept(
         workload: Workload, behaviour: Any, progress: Any = None, rank: int = 0, each: Any = None
     ) -> Any:
-        is_recorded = isinstance(behaviour, traces._RecordingBehaviour)
+        is_recorded = isinstance(behaviour, workloads._RecordingBehaviour)
         gpu = repr(behaviour._behaviour if is_recorded else behaviour)
         config = None if workload.config else workload.preset.config()
         asked = repr([workload.to_dict(), config, gpu, is_recorded, rank])
@@ -71,7 +71,7 @@ def kept_traces(monkeypatch: pytest.MonkeyPatch) -> None:
             behaviour.lookups = first.lookups  # also those that it makes later
         return traced
 
-    monkeypatch.setattr(traces, "trace_every_batch_size", kept)
+    monkeypatch.setattr(workloads, "trace_every_batch_size", kept)
 
 
 @pytest.fixture

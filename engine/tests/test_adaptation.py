@@ -7,9 +7,9 @@ import pytest
 
 from engine.core.errors import EngineError, InvalidInput
 from engine.interface.workload import Workload
-from engine.prediction.tracer import trace
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 
 A10 = cuda_behaviour(8.6)

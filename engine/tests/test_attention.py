@@ -16,10 +16,10 @@ from engine.core.errors import InvalidInput
 from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.parallel.group import place
-from engine.prediction.tracer import trace
 from engine.step.building import new_model
 from engine.tests.conftest import small_workload
 from engine.tests.lowered import A10, BRAIN, FULL, H100, HALF, T4, operators, saved
+from engine.traces.tracer import trace
 from engine.tracing.attention import (
     AttentionCall,
     AttentionKernel,

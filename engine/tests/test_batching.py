@@ -12,13 +12,13 @@ from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.tokens import tokens_of
 from engine.interface.workload import Workload
-from engine.prediction.lengths import Batches, about_lengths, between, lengths_of
 from engine.prediction.probe import predict_speed
-from engine.prediction.tracer import TraceAt, trace
-from engine.prediction.traces import trace_workload
 from engine.step.batches import make_batch
 from engine.tests.conftest import slow, small_workload
 from engine.tests.test_prediction_against_real_steps import predicted_and_measured
+from engine.traces.lengths import Batches, about_lengths, between, lengths_of
+from engine.traces.tracer import TraceAt, trace
+from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour
 
 A10 = cuda_behaviour(8.6)

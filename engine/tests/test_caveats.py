@@ -13,7 +13,6 @@ from engine.interface.result import Source, Trial
 from engine.interface.workload import Workload
 from engine.parallel import interconnect
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
-from engine.prediction import tracer
 from engine.prediction.analysis import analyze_predicted, gpu_facts
 from engine.prediction.caveats import negatives_caveats, whole_experts
 from engine.prediction.refusals import does_not_fit
@@ -22,6 +21,7 @@ from engine.step.batches import Batch
 from engine.step.building import cache_caveats, caches_keys_and_values, kernel_caveats
 from engine.step.training import Training, inputs_on_device
 from engine.tests.conftest import small_workload
+from engine.traces import tracer
 from engine.tracing.lowering import cuda_behaviour
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]

@@ -10,11 +10,11 @@ from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.interface.workload import Workload
 from engine.prediction.step_time import predict_step_seconds
-from engine.prediction.tracer import trace
 from engine.step.building import new_model
 from engine.step.training import build_model
 from engine.step.transformers_versions import checkpointed_layers
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Trace
 

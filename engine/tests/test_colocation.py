@@ -20,9 +20,9 @@ from engine.prediction.colocation import (
     why_vllm_fails,
 )
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import trace
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Trace
 

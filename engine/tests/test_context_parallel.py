@@ -14,13 +14,13 @@ from engine.gpus import GPUS
 from engine.interface.workload import Workload
 from engine.parallel.group import place
 from engine.parallel.interconnect import caveats
-from engine.prediction.depths import Depths
-from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import trace
 from engine.step.training import build_model
 from engine.tests.several_gpus import bytes_of
 from engine.tests.small import SMALL
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.shallow_models import Depths
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
 

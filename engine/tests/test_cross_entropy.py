@@ -12,13 +12,13 @@ from engine.core.errors import InvalidInput
 from engine.interface.workload import Workload
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.cross_entropy import chunk_rows, chunked_loss
 from engine.step.training import build_model
 from engine.tests.conftest import slow, small_workload
 from engine.tests.several_gpus import bytes_of, count, most_alive
 from engine.tests.test_prediction_against_real_steps import predicted_and_measured
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category
 

@@ -16,7 +16,7 @@ from benchmarks.gpu.results import Search
 from engine.interface.workload import Workload
 from engine.measurement.parent import local_device, measure, measured_on, record
 from engine.measurement.protocol import TrialOrder
-from engine.prediction.tracer import trace
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

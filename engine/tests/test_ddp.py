@@ -11,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from engine.models.presets import Preset
 from engine.prediction.timeline import timeline
-from engine.prediction.tracer import trace
 from engine.step.training import build_model, prepare
 from engine.tests.conftest import small_workload
 from engine.tests.several_gpus import (
@@ -22,6 +21,7 @@ from engine.tests.several_gpus import (
     shared,
     two_steps,
 )
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Category

@@ -8,8 +8,8 @@ import torch
 from engine.gpus import GPUS
 from engine.interface.result import Source
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import trace
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.decompositions import workspace_bytes
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.unsure import peak_interval

@@ -19,12 +19,12 @@ from engine.events import Log
 from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.models.presets import Preset
-from engine.prediction import depths, traces
 from engine.prediction.analysis import analyze_predicted
-from engine.prediction.depths import Depths
-from engine.prediction.tracer import trace, trace_model
-from engine.prediction.traces import trace_workload
 from engine.tests.conftest import slow, small_workload
+from engine.traces import shallow_models, workloads
+from engine.traces.shallow_models import Depths
+from engine.traces.tracer import trace, trace_model
+from engine.traces.workloads import trace_workload
 from engine.tracing.alignment import NotRepeating, aligned, between
 from engine.tracing.blocks import Run, runs_of, with_fewer
 from engine.tracing.depth import DeepTrace
@@ -89,11 +89,11 @@ def test_what_is_freed_at_once_may_be_freed_in_any_order() -> None:
     events = list(traced.events)
     at = next(i for i, (one, other) in enumerate(pairwise(events)) if one[0] == other[0] == FREE)
     events[at : at + 2] = reversed(events[at : at + 2])
-    depths._check_alike(replace(traced, events=events), traced)
+    shallow_models._check_alike(replace(traced, events=events), traced)
     between_two = next(i for i, (kind, _) in enumerate(events) if kind == FREE)
     events[between_two - 1 : between_two + 1] = reversed(events[between_two - 1 : between_two + 1])
     with pytest.raises(NotRepeating):
-        depths._check_alike(replace(traced, events=events), traced)
+        shallow_models._check_alike(replace(traced, events=events), traced)
 
 
 @small
@@ -221,7 +221,7 @@ def test_a_model_that_needs_all_of_its_blocks_is_traced_whole_and_says_why(
         raise IndexError("list index out of range")
 
     deep(monkeypatch, num_hidden_layers=12)
-    monkeypatch.setattr(depths, "with_fewer", broken)
+    monkeypatch.setattr(shallow_models, "with_fewer", broken)
     how = assert_same_as_whole(small_workload("bert"), (3,))
     assert how == "as a whole, since IndexError: list index out of range"
 
@@ -249,7 +249,7 @@ def test_what_was_found_before_is_not_checked_again(monkeypatch: pytest.MonkeyPa
     workload = small_workload("bert")
     first = Depths(workload, HOPPER)
     first(2)
-    monkeypatch.setattr(depths, "_check_alike", None)  # fails if it is called
+    monkeypatch.setattr(shallow_models, "_check_alike", None)  # fails if it is called
     assert Depths(workload, HOPPER, first.margin)(1) == trace(workload, 1, HOPPER)
 
 
@@ -273,8 +273,8 @@ def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models
         return trace_model(model, workload, batch_size, *rest)
 
     deep(monkeypatch, num_hidden_layers=12)
-    monkeypatch.setattr(traces, "trace_every_batch_size", not_alike)
-    monkeypatch.setattr(depths, "trace_model", count)
+    monkeypatch.setattr(workloads, "trace_every_batch_size", not_alike)
+    monkeypatch.setattr(shallow_models, "trace_model", count)
     workload = small_workload("bert")
     events: list[Emitted] = []
     trace_at = trace_workload(workload, HOPPER, events.append)
@@ -290,7 +290,7 @@ def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models
 def test_where_each_batch_size_is_traced_by_itself_the_curve_has_those_that_were_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(traces, "trace_every_batch_size", not_alike)
+    monkeypatch.setattr(workloads, "trace_every_batch_size", not_alike)
     request = AnalysisRequest(
         small_workload("bert"), gpu="t4", batch_multiple=1024, memory_limit_bytes=2**30
     )

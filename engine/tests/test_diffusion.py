@@ -13,11 +13,11 @@ from engine.interface.workload import Workload
 from engine.models.diffusion import is_cached
 from engine.models.presets import PRESETS
 from engine.models.tasks import Task
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.four_bits import FourBitLayout
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.small_diffusion import SMALL_DIFFUSION, small
+from engine.traces.tracer import trace
 from engine.tracing.recorder import MemoryRecorder
 
 with_diffusers = pytest.mark.skipif(

@@ -14,11 +14,11 @@ from engine.allocator.caching import ALLOCATE
 from engine.core.errors import InvalidInput
 from engine.interface.workload import Workload
 from engine.parallel.group import Alone, place
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.eight_bits import OUTLIERS_AMONG, EightBitLayout, outlier_caveats
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
 

@@ -26,11 +26,11 @@ from engine.measurement.protocol import TrialOrder
 from engine.prediction.analysis import analyze_predicted, catalogue_gpu
 from engine.prediction.evaluation import largest_evaluation_batch
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.evaluating import evaluate, evaluation_of
 from engine.step.training import build_model, prepare
 from engine.tests.conftest import slow, small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 

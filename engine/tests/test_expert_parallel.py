@@ -16,12 +16,12 @@ from engine.measurement.protocol import TrialOrder
 from engine.parallel.group import among_gpus
 from engine.parallel.interconnect import caveats
 from engine.prediction.analysis import analyze_predicted
-from engine.prediction.depths import Depths
-from engine.prediction.every_batch_size import trace_every_batch_size
-from engine.prediction.tracer import trace
 from engine.step.training import build_model, prepare
 from engine.tests.several_gpus import bytes_of, large, two_steps
 from engine.tests.small import SMALL
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.shallow_models import Depths
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category
 

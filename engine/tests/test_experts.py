@@ -12,10 +12,10 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.models.tasks import Task
 from engine.prediction.analysis import analyze_predicted
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Trace
 

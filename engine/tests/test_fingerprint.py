@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.core.process import CALIBRATION_VARIABLE
-from engine.prediction import fingerprint
+from engine.traces import fingerprint
 
 
 def test_the_fingerprint_is_stable() -> None:

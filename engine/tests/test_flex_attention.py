@@ -18,12 +18,12 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.result import Source
 from engine.interface.workload import Workload
 from engine.prediction.kernels import Kind, kernel_of
-from engine.prediction.tracer import trace
 from engine.script.compiled import COMPILED
 from engine.script.trace import CannotTrace, trace_script
 from engine.tests.conftest import small_workload
 from engine.tests.lowered import A10, BRAIN
 from engine.tests.scripts import written
+from engine.traces.tracer import trace
 from engine.tracing.flex_attention import (
     COMPUTED,
     compiled_attention,

@@ -16,7 +16,6 @@ from engine.models.presets import Preset
 from engine.parallel.fsdp import repeated_blocks
 from engine.parallel.group import among_gpus
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import trace
 from engine.step.training import build_model, prepare
 from engine.tests.several_gpus import (
     BATCH_SIZE,
@@ -29,6 +28,7 @@ from engine.tests.several_gpus import (
     shared,
     two_steps,
 )
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import COPY, Category
 

@@ -23,8 +23,8 @@ from engine.prediction.gpu_choice import choose_gpu
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
 from engine.prediction.probe import timed
-from engine.prediction.traces import trace_request
 from engine.tests.conftest import step_of
+from engine.traces.workloads import trace_request
 
 WIDE = RelativeRange(0.8, 1.25)
 Choose = Callable[..., tuple[AnalysisRequest, str]]

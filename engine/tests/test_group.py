@@ -31,8 +31,8 @@ from engine.measurement.trial_process import Ended
 from engine.models.presets import PRESETS
 from engine.parallel.group import place
 from engine.parallel.interconnect import NCCL_PAIR_BYTES
-from engine.prediction.tracer import trace
 from engine.step.training import build_model
+from engine.traces.tracer import trace
 
 SMALL = PRESETS["bert"].config() | {
     "num_hidden_layers": 2,

@@ -22,7 +22,7 @@ import pytest
 
 from engine import __version__
 from engine.core.errors import OF_THE_EXTRA, PackageBroken, needing_the_engine
-from engine.prediction.fingerprint import fingerprint
+from engine.traces.fingerprint import fingerprint
 
 ROOT = Path(__file__).parents[2]
 _BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
@@ -209,7 +209,7 @@ class TestWithTheExtra:
             assert (trial["batch_size"], trial["fits"]) == (8, True)
 
     def test_it_is_the_same_engine(self, full: Path, tmp_path: Path) -> None:
-        program = "from memorymark.prediction.fingerprint import fingerprint; print(fingerprint())"
+        program = "from memorymark.traces.fingerprint import fingerprint; print(fingerprint())"
         assert output(full / "python", "-c", program, folder=tmp_path).strip() == fingerprint()
 
     def test_the_site_starts_in_any_folder_with_its_own_data(

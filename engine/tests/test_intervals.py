@@ -29,8 +29,8 @@ from engine.prediction.intervals import (
     step_time_range,
 )
 from engine.prediction.probe import predict_live_memory, predict_memory, predict_trial
-from engine.prediction.tracer import trace
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import AffineTrace, Category, Trace
 

@@ -27,7 +27,7 @@ from engine.prediction import plan as plan_module
 from engine.prediction.ladder import Climb
 from engine.prediction.moves import Combination
 from engine.prediction.plan import plan
-from engine.prediction.traces import KeptTraces
+from engine.traces.workloads import KeptTraces
 
 pytestmark = pytest.mark.usefixtures("small_models", "few_gpus")
 

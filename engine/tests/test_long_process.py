@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine.prediction.tracer import trace
 from engine.script.factory import Factory
 from engine.script.trace import trace_script
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]

@@ -9,9 +9,9 @@ import pytest
 
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.events import Event, Log
-from engine.prediction.tracer import trace
-from engine.prediction.traces import trace_workload
 from engine.tests.conftest import slow, small_workload
+from engine.traces.tracer import trace
+from engine.traces.workloads import trace_workload
 from engine.tracing.loops import LoopingTrace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, NotAffine, Operation, Trace

@@ -18,8 +18,8 @@ from engine.interface.workload import Workload
 from engine.measurement import analysis as measured
 from engine.measurement import cpu, environment, rounds
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.prediction.tracer import trace
 from engine.tests.conftest import make_models_small
+from engine.traces.tracer import trace
 
 CPU = DeviceFacts("cpu", "CPU (test)", 2**36, 0, 0.0)
 ASKED: dict[str, object] = {

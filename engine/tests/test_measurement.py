@@ -23,8 +23,8 @@ from engine.measurement.parent import local_device, measure, record, run_togethe
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import TIMED_STEPS, StepTimes, time_steps
 from engine.prediction.timeline import largest_tensors
-from engine.prediction.tracer import trace
 from engine.tests.conftest import SMALL_BERT, small_workload
+from engine.traces.tracer import trace
 
 BERT = SMALL_BERT
 _Answer = TypeVar("_Answer")

@@ -15,14 +15,14 @@ from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.models.presets import Preset
-from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.rollouts import rollout_caveats
-from engine.prediction.tracer import trace
 from engine.step import scoring
 from engine.step.divergence import divergences
 from engine.step.scoring import log_probabilities
 from engine.tests.conftest import slow, small_workload
 from engine.tests.lowered import A10
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import trace
 from engine.tracing.lowering import CudaBehaviour
 
 pytestmark = pytest.mark.usefixtures("small_models", "small_tiles")

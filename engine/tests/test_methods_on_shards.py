@@ -17,7 +17,6 @@ from engine.measurement.protocol import TrialOrder
 from engine.models.presets import PRESETS
 from engine.parallel.group import among_gpus
 from engine.parallel.zero_division import Division
-from engine.prediction.tracer import trace
 from engine.step import scoring
 from engine.step.methods import method_caveats
 from engine.step.ppo import ActorCritic
@@ -34,6 +33,7 @@ from engine.tests.several_gpus import (
 )
 from engine.tests.small import made_small
 from engine.tests.test_zero import small_weights
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace, is_generating
 

@@ -22,9 +22,9 @@ from engine.interface.workload import OWN_CONFIG, Workload
 from engine.models.config import describe, parse_config
 from engine.models.presets import PRESETS
 from engine.models.tasks import Kind, Task
-from engine.prediction.tracer import trace
 from engine.step import building
 from engine.step.building import blaming_the_config, check_given, new_model
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 
 BERT = PRESETS["bert"].config()

@@ -12,13 +12,13 @@ from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.parallel.group import Alone
-from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.host import LINK_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, offload_caveats
 from engine.prediction.step_time import predict_step_seconds
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import slow, small_workload
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import COPY, ON_HOST, WAITING_COPY, Trace
 

@@ -9,13 +9,13 @@ import torch
 from engine.core.errors import EngineError, InvalidInput
 from engine.core.optimizers import Optimizer
 from engine.interface.workload import Workload
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.optimizers import make_optimizer, refresh_caveats
 from engine.step.optimizers.bitsandbytes_adamw import AdamWLayout, paged_caveats
 from engine.step.optimizers.lion import Lion
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import slow, small_workload
+from engine.traces.tracer import trace
 from engine.tracing.operations import tensors_in
 from engine.tracing.trace import Category
 

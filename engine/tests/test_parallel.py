@@ -16,15 +16,15 @@ from engine.interface.request import AnalysisRequest
 from engine.parallel.group import among_gpus
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.analysis import analyze_predicted
-from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import trace
 from engine.tests.conftest import small_workload
 from engine.tests.several_gpus import (
     BATCH_SIZE,
     one_process,
     shared,
 )
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small_models"), pytest.mark.torch]

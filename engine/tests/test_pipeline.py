@@ -16,11 +16,11 @@ from engine.interface.workload import Workload
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.analysis import analyze_predicted
-from engine.prediction.fullest import candidates
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import trace
-from engine.prediction.traces import trace_workload
 from engine.tests.small import SMALL
+from engine.traces.fullest import candidates
+from engine.traces.tracer import trace
+from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]

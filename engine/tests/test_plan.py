@@ -22,13 +22,13 @@ from engine.gpus import GPUS, Gpu, Vendor
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import Source, Trial
 from engine.prediction import plan as plan_module
-from engine.prediction import traces
-from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.plan import plan
 from engine.prediction.probe import timed
-from engine.prediction.tracer import TraceAt
 from engine.tests.conftest import step_of
+from engine.traces import workloads
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import TraceAt
 
 
 def ask(gpu: str = "a10", **fields: object) -> AnalysisRequest:
@@ -205,7 +205,7 @@ def test_gpus_with_equal_traces_share_them(monkeypatch: pytest.MonkeyPatch) -> N
         return trace_every_batch_size(*given)
 
     monkeypatch.setattr(plan_module, "processes_here", lambda: 1)
-    monkeypatch.setattr(traces, "trace_every_batch_size", counted)
+    monkeypatch.setattr(workloads, "trace_every_batch_size", counted)
     made = plan(ask("local"), quiet)
     assert 1 <= len(traced) < len({gpu.compute_capability for gpu in GPUS.values()})
     assert all(option.fits for option in made.options)

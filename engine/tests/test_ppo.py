@@ -9,13 +9,13 @@ import torch
 
 from engine.core.errors import InvalidInput
 from engine.models.presets import Preset
-from engine.prediction.every_batch_size import trace_every_batch_size
 from engine.prediction.rollouts import rollout_caveats
-from engine.prediction.tracer import trace
 from engine.step.ppo import ActorCritic
 from engine.step.text_scores import text_scores
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import trace
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

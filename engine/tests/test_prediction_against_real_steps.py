@@ -10,11 +10,11 @@ import torch
 from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tests.small import SMALL_BOTH
+from engine.traces.tracer import trace
 from engine.tracing.trace import Category
 
 pytestmark = pytest.mark.usefixtures("small_models")

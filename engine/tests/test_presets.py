@@ -14,13 +14,13 @@ from engine.interface.workload import Workload
 from engine.models.config import parse_config
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import Task
-from engine.prediction.every_batch_size import trace_every_batch_size
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.building import new_model
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tests.small import made_small
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import NotAffine

@@ -11,8 +11,8 @@ from engine.interface.result import Trial
 from engine.interface.workload import Workload
 from engine.measurement.checks import validate_backward
 from engine.prediction.analysis import analyze_predicted, predict_batch
-from engine.prediction.every_batch_size import trace_every_batch_size
-from engine.prediction.tracer import TraceAt
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import TraceAt
 from engine.tracing.lowering import cuda_behaviour
 
 GIB = 2**30

@@ -17,13 +17,13 @@ from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.parallel.group import among_gpus
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.eight_bits import EightBitLayout
 from engine.step.four_bits import FourBitLayout
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.tests.small_diffusion import SMALL_DIFFUSION, small
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.interface.workload import Workload
-from engine.prediction.tracer import trace
-from engine.prediction.traces import trace_workload
 from engine.tests.lowered import H100
+from engine.traces.tracer import trace
+from engine.traces.workloads import trace_workload
 from engine.tracing.column_sums import ColumnSum, resident_threads
 from engine.tracing.reductions import column_sum
 

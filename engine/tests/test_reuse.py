@@ -10,7 +10,7 @@ from engine.analysis import analyze
 from engine.core.errors import InvalidInput
 from engine.events import Event, Log
 from engine.interface.request import AnalysisRequest
-from engine.prediction.traces import KeptTraces
+from engine.traces.workloads import KeptTraces
 
 pytestmark = pytest.mark.usefixtures("small_models")
 

@@ -17,7 +17,6 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
 from engine.parallel.zero_division import Division
-from engine.prediction.tracer import trace
 from engine.script.deepspeed_config import batch_sizes, division_of, fields_of, not_followed, read
 from engine.script.on_import import when_imported
 from engine.script.program import Program
@@ -25,6 +24,7 @@ from engine.script.trace import CannotTrace, trace_script
 from engine.tests.conftest import slow, small_workload
 from engine.tests.scripts import A10
 from engine.tests.small import made_small
+from engine.traces.tracer import trace
 from engine.tracing.trace import Category, Trace
 
 pytestmark = pytest.mark.torch

@@ -17,7 +17,6 @@ import torch.distributed as dist
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.gpus import GPUS
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, link_bytes_per_second
-from engine.prediction.tracer import trace
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
@@ -26,6 +25,7 @@ from engine.script_analysis import predict_script
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.tests.scripts import A10, written
+from engine.traces.tracer import trace
 from engine.tracing.trace import Category, Trace
 
 A100 = GPUS["a100-80gb"]

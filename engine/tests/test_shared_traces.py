@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engine.gpus import GPUS
-from engine.prediction.every_batch_size import trace_every_batch_size
-from engine.prediction.tracer import TraceAt, trace
-from engine.prediction.traces import SharedTraces
 from engine.tests.conftest import small_workload
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import TraceAt, trace
+from engine.traces.workloads import SharedTraces
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
 from engine.tracing.trace import Trace
 

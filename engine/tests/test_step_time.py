@@ -22,9 +22,9 @@ from engine.prediction.step_time import (
     ratio_span,
     step_work,
 )
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import RECOMPUTATION, Operation
 

@@ -13,8 +13,8 @@ from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
 from engine.parallel.interconnect import caveats
 from engine.prediction.probe import predict_step, predict_trial
-from engine.prediction.tracer import trace
 from engine.tests.small import SMALL
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
 

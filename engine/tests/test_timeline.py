@@ -14,8 +14,8 @@ from engine.analysis import analyze
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, LargeTensor
 from engine.prediction.timeline import largest_tensors, timeline
-from engine.prediction.tracer import trace
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
 

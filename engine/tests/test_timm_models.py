@@ -15,10 +15,10 @@ from engine.models import timm_models
 from engine.models.config import parse_config
 from engine.models.presets import named
 from engine.models.tasks import Task
-from engine.prediction.tracer import trace
 from engine.step.batches import make_batch
 from engine.step.building import new_model
 from engine.step.training import build_model, prepare, training_step
+from engine.traces.tracer import trace
 from engine.tracing.recorder import MemoryRecorder
 
 with_timm = pytest.mark.skipif(

@@ -14,12 +14,12 @@ from engine.core.choices import Precision
 from engine.events import Event, Log
 from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
-from engine.prediction import depths, traces
-from engine.prediction.every_batch_size import trace_every_batch_size
-from engine.prediction.trace_files import FOLDER_VARIABLE, TraceFiles, trace_files
-from engine.prediction.tracer import TraceAt
-from engine.prediction.traces import KeptTraces
 from engine.tests.conftest import small_workload
+from engine.traces import shallow_models, workloads
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.trace_files import FOLDER_VARIABLE, TraceFiles, trace_files
+from engine.traces.tracer import TraceAt
+from engine.traces.workloads import KeptTraces
 from engine.tracing.lowering import cuda_behaviour
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
@@ -43,7 +43,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Precision]:
         counted.append(workload.precision)
         return trace_every_batch_size(workload, *others)
 
-    monkeypatch.setattr(traces, "trace_every_batch_size", trace)
+    monkeypatch.setattr(workloads, "trace_every_batch_size", trace)
     return counted
 
 
@@ -76,7 +76,7 @@ def test_batch_one_is_kept_once_it_was_traced(
     def refuse(*_: object) -> None:
         raise AssertionError("traced again")
 
-    monkeypatch.setattr(depths, "trace_model", refuse)
+    monkeypatch.setattr(shallow_models, "trace_model", refuse)
     assert traced(files, asked())(1) == first
 
 

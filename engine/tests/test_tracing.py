@@ -8,10 +8,10 @@ import torch
 
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.interface.workload import Workload
-from engine.prediction.every_batch_size import trace_every_batch_size
-from engine.prediction.tracer import trace
 from engine.step.training import build_model
 from engine.tests.conftest import small_workload
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
 

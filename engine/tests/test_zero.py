@@ -18,8 +18,8 @@ from engine.parallel.group import place
 from engine.parallel.zero_division import Division, Parts
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.probe import predict_trial
-from engine.prediction.tracer import meta_model, trace
 from engine.tests.conftest import small_workload
+from engine.traces.tracer import meta_model, trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from engine.parallel.zero_division import Division
-from engine.prediction.tracer import meta_model, trace
 from engine.tests.test_zero import AMPERE, BATCH_SIZE, alive, most, zero
+from engine.traces.tracer import meta_model, trace
 from engine.tracing.trace import Category, Trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small_models"), pytest.mark.torch]

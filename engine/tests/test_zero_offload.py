@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.core.errors import InvalidInput
-from engine.prediction.tracer import trace
 from engine.tests.test_zero import AMPERE, BATCH_SIZE, BUCKET, alive, count, zero
+from engine.traces.tracer import trace
 from engine.tracing.trace import COPY, ON_HOST, WAITING_COPY, Category, Trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small_models"), pytest.mark.torch]

@@ -21,10 +21,10 @@ from ..interface.request import AnalysisRequest, Request
 from ..interface.workload import Workload
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, NotAffine, Trace, on_threads
-from .depths import Depths
-from .every_batch_size import LOW, EveryBatchSize, trace_every_batch_size
+from .batch_rule import LOW, EveryBatchSize, trace_every_batch_size
 from .fullest import FullestStage
 from .lengths import OfEveryLength
+from .shallow_models import Depths
 from .trace_files import TraceFiles, trace_files
 from .tracer import TraceAt
 

@@ -30,7 +30,7 @@ MAX_BYTES = 256 * 2**20
 """Limit of all files: the least recently used are removed. A workload takes 20 to 400 kB."""
 
 _SUFFIX = ".trace"
-_PACKAGE = __name__.removesuffix("prediction.trace_files")  # ``memorymark.`` where installed
+_PACKAGE = __name__.removesuffix("traces.trace_files")  # ``memorymark.`` where installed
 
 
 @dataclass(frozen=True)

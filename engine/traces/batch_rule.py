@@ -9,7 +9,7 @@ from ..interface.workload import Workload
 from ..tracing.loops import LoopingTrace
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
-from .depths import Depths
+from .shallow_models import Depths
 from .tracer import TraceAt
 
 LOW, HIGH = 2, 3
