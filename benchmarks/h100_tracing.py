@@ -34,8 +34,8 @@ def predicted(fields: dict[str, Any], batch_sizes: list[int]) -> list[dict[str, 
     """The predictions for a workload, as :class:`benchmarks.h100.Compared` has them."""
     workload = resolve(Workload.parse(fields))
     behaviour = cuda_behaviour(H100.compute_capability)
-    trace_at = trace_workload(workload, behaviour, lambda _: None)
-    trials = [predict_trial(workload, H100, trace_at(size), careful=True) for size in batch_sizes]
+    traces = trace_workload(workload, behaviour, lambda _: None)
+    trials = [predict_trial(workload, H100, traces.at(size), careful=True) for size in batch_sizes]
     sys.stderr.write(f"{workload.preset.display_name}, {len(trials)} trials\n")
     return [
         {

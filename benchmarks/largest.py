@@ -117,19 +117,19 @@ def _on_every_gpu(workload: Workload) -> dict[str, int]:
     # torch takes seconds to load; --help must not wait for it.
     from engine.prediction.limits import find_limits
     from engine.prediction.probe import predict_trial
-    from engine.traces.batch_rule import EveryBatchSize, trace_every_batch_size
+    from engine.traces.batch_rule import BatchRule, trace_every_batch_size
     from engine.tracing.lowering import cuda_behaviour
 
     @cache
-    def traces(capability: float) -> EveryBatchSize:
+    def traces(capability: float) -> BatchRule:
         return trace_every_batch_size(workload, cuda_behaviour(capability))
 
     def largest(name: str) -> int:
         gpu = GPUS[name]
-        at = traces(gpu.compute_capability)
+        of_gpu = traces(gpu.compute_capability)
         request = AnalysisRequest(workload, gpu=name)
         limits = find_limits(
-            request, gpu, lambda batch_size: predict_trial(workload, gpu, at(batch_size))
+            request, gpu, lambda batch_size: predict_trial(workload, gpu, of_gpu.at(batch_size))
         )
         return limits.outcome.largest_batch_size
 

@@ -15,8 +15,8 @@ from engine.interface.workload import Workload
 from engine.prediction.probe import predict_trial
 from engine.step.building import blaming_the_config
 from engine.traces.batch_rule import trace_every_batch_size
-from engine.traces.tracer import TraceAt
-from engine.traces.workloads import SharedTraces
+from engine.traces.shared import SharedTraces
+from engine.traces.source import TraceSource
 from engine.tracing.lowering import cuda_behaviour
 
 
@@ -55,10 +55,10 @@ def memory_curves(workload: Workload, gpus: Iterable[Gpu]) -> Iterator[GpuCurve]
             yield _curve(workload, gpu, traces.of(cuda_behaviour(gpu.compute_capability)))
 
 
-def _curve(workload: Workload, gpu: Gpu, trace_at: TraceAt) -> GpuCurve:
+def _curve(workload: Workload, gpu: Gpu, traces: TraceSource) -> GpuCurve:
     @cache
     def probe(batch_size: int) -> Trial:
-        return predict_trial(workload, gpu, trace_at(batch_size))
+        return predict_trial(workload, gpu, traces.at(batch_size))
 
     coarse: list[Trial] = []
     for batch_size in coarse_sizes(MAX_BATCH_SIZE):

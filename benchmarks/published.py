@@ -279,13 +279,14 @@ def predictor() -> Predict:
     from engine.prediction.probe import predict_memory
     from engine.script.factory import Factory
     from engine.script.trace import trace_script
-    from engine.traces.tracer import TraceAt, trace
+    from engine.traces.source import TraceSource
+    from engine.traces.tracer import trace
     from engine.traces.workloads import trace_workload
     from engine.tracing.lowering import cuda_behaviour
     from engine.tracing.trace import Trace
 
     @cache
-    def traces(fields: str, capability: float) -> TraceAt:
+    def traces(fields: str, capability: float) -> TraceSource:
         workload = Workload.parse(json.loads(fields))
         return trace_workload(workload, cuda_behaviour(capability), lambda event: None)
 
@@ -298,11 +299,11 @@ def predictor() -> Predict:
         if measurement.texts is not None:
             workload, texts = Workload.parse(measurement.workload or {}), Texts(**measurement.texts)
             behaviour = cuda_behaviour(capability)
-            return generation_traces(workload, texts, behaviour, alone=True)(batch_size)
+            return generation_traces(workload, texts, behaviour, alone=True).at(batch_size)
         if measurement.forward_only:
             workload = Workload.parse(measurement.workload or {})
             return trace(workload, batch_size, cuda_behaviour(capability), forward_only=True)
-        return traces(json.dumps(measurement.workload), capability)(batch_size)
+        return traces(json.dumps(measurement.workload), capability).at(batch_size)
 
     def predict(measurement: Measurement, batch_size: int) -> Trial:
         place = measurement.gpu

@@ -295,10 +295,10 @@ def true_maximum(workload: Workload, limit_bytes: int) -> int:
 
 def ours(training: LimitedTraining) -> int:
     """MemoryMark's search: a prediction gives the guess, measured trials the answer."""
-    trace_at = trace_every_batch_size(training.workload, None)
+    traces = trace_every_batch_size(training.workload, None)
 
     def predict(batch_size: int) -> Trial:
-        return predict_live_memory(training.limit_bytes, trace_at(batch_size))
+        return predict_live_memory(training.limit_bytes, traces.at(batch_size))
 
     def probe(batch_size: int) -> Trial:
         try:

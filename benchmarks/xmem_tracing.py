@@ -24,7 +24,7 @@ from engine.interface.result import GpuFacts
 from engine.tracing.trace import Category, Trace
 
 if TYPE_CHECKING:
-    from engine.traces.workloads import SharedTraces
+    from engine.traces.shared import SharedTraces
 
 SCRIPT = Path(__file__).with_name("xmem_train.py")
 
@@ -33,7 +33,7 @@ SCRIPT = Path(__file__).with_name("xmem_train.py")
 def _traces(model: str, optimizer: str, zero_grad: int) -> SharedTraces:
     from engine.script.batch_sizes import trace_script_at_every_batch_size
     from engine.script.program import Program
-    from engine.traces.workloads import SharedTraces
+    from engine.traces.shared import SharedTraces
 
     arguments = [f"--model={model}", f"--optimizer={optimizer}", f"--zero-grad={zero_grad}"]
     program = Program.of(SCRIPT, arguments, "--batch-size")
@@ -50,7 +50,7 @@ def predict(run: Mapping[str, Any]) -> dict[str, Any]:
 
     place, total = PLACES[run["gpu"]], run["total_bytes"]
     traces = _traces(run["model"], run["optimizer"], run["zero_grad"])
-    trace = traces.of(cuda_behaviour(place.compute_capability))(run["batch_size"])
+    trace = traces.of(cuda_behaviour(place.compute_capability)).at(run["batch_size"])
     facts = GpuFacts(run["gpu"], total, total - place.context_bytes)
     trial = predict_memory(facts, trace, careful=True)
     low, high = trial.device_used_low_bytes, trial.device_used_high_bytes

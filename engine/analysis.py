@@ -18,7 +18,7 @@ from .prediction.gpu_choice import choose_gpu
 from .prediction.intervals import Residual
 from .records.comparison import RecordedFile
 from .step.building import blaming_the_config
-from .traces.workloads import KeptTraces, TraceRequest
+from .traces.workloads import KeptTraces
 from .versions import software
 
 
@@ -26,7 +26,7 @@ def analyze(
     request: AnalysisRequest,
     emit: Callable[[Event], None],
     known: Sequence[Trial] = (),
-    traced: TraceRequest | None = None,
+    traced: KeptTraces | None = None,
     measured: Sequence[Residual] = (),
     prices: Mapping[str, float] = MappingProxyType({}),
     recorded: RecordedFile | None = None,
@@ -68,7 +68,7 @@ def analyze(
 def _analyze_any(
     request: AnalysisRequest,
     emit: Callable[[Event], None],
-    traced: TraceRequest | None,
+    traced: KeptTraces | None,
     experience: Experience,
     prices: Mapping[str, float],
 ) -> AnalysisResult:

@@ -27,7 +27,7 @@ from .prediction.intervals import Residual
 from .versions.releases import check_releases
 
 if TYPE_CHECKING:
-    from .traces.workloads import TraceRequest
+    from .traces.workloads import KeptTraces
 
 Emit = Callable[[Event], None]
 
@@ -107,7 +107,7 @@ def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int
     return 0
 
 
-def _answer(line: str, emit: Emit, traced: TraceRequest | None) -> Event:
+def _answer(line: str, emit: Emit, traced: KeptTraces | None) -> Event:
     try:
         order = _order(line)
         if order.ask is Command.SELF_CHECK:
@@ -136,7 +136,7 @@ def _order(line: str) -> Order:
 
 
 def _analyze(
-    order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None
+    order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None
 ) -> Event:
     from .analysis import analyze
     from .prediction.texts import analyze_texts
@@ -147,7 +147,7 @@ def _analyze(
 
 
 def _predict(
-    order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None
+    order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None
 ) -> Event:
     from .prediction.analysis import predict_batch
     from .prediction.correction import Experience
@@ -158,14 +158,14 @@ def _predict(
     return Answer(asdict(Predicted(gpu, trial, request.workload.versions_here)))
 
 
-def _plan(order: Order, request: AnalysisRequest, emit: Emit, traced: TraceRequest | None) -> Event:
+def _plan(order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None) -> Event:
     from .prediction.correction import Experience
     from .prediction.plan import plan
 
     return Answer(plan(request, emit, Experience.here(order.measured), traced).to_dict())
 
 
-_ANSWERS: Mapping[Command, Callable[[Order, AnalysisRequest, Emit, TraceRequest | None], Event]] = {
+_ANSWERS: Mapping[Command, Callable[[Order, AnalysisRequest, Emit, KeptTraces | None], Event]] = {
     Command.ANALYZE: _analyze,
     Command.PREDICT: _predict,
     Command.PLAN: _plan,

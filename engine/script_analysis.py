@@ -34,14 +34,14 @@ from .prediction.gpu_comparison import compare_gpus, gpu_today
 from .prediction.probe import computed, predict_memory, timed, with_peak_interval
 from .prediction.step_time import StepTime, time_range
 from .records.comparison import RecordedFile
-from .script.batch_sizes import trace_request
+from .script.batch_sizes import TracesOnGpus, trace_request
 from .script.factory import Factory, refuse_while_loading
 from .script.live import Live
 from .script.program import Program
 from .script.request import ScriptRequest
 from .script.step_time import micro_batches_of_script, on_recorded_host, work_of_script
 from .script.trace import CannotTrace, found_loaders
-from .traces.tracer import TraceAt
+from .traces.source import TraceSource
 from .tracing.lowering import behaviour_of, cuda_behaviour
 from .tracing.trace import Category, Trace
 from .tracing.unsure import peak_interval, unsure_caveats
@@ -111,16 +111,16 @@ def predict_script(
     refuse_while_loading()
     request = told_by_loaders(request, emit)
     gpu = catalogue_gpu(request)
-    trace_at = _traces(request, gpu, emit)
+    traces = _traces(request, gpu, emit)
     sizes = batch_sizes or (request.known_batch_size,)
     for size in sizes:
-        trace_at(size).check_runnable()
-    gpu, host = on_recorded_host(request, gpu, trace_at, recorded)
-    trials = [_prediction(request, gpu, trace_at, size, careful=True) for size in sizes]
+        traces.at(size).check_runnable()
+    gpu, host = on_recorded_host(request, gpu, traces, recorded)
+    trials = [_prediction(request, gpu, traces, size, careful=True) for size in sizes]
     used = software.loaded()
     caveats = [
         *software.caveat(request.software, used),
-        *_about_the_trace(trace_at(sizes[0]), gpu),
+        *_about_the_trace(traces.at(sizes[0]), gpu),
         *host.host_caveats(),
     ]
     return BatchTrials(gpu_facts(gpu), trials, caveats, used)
@@ -142,41 +142,24 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
     refuse_while_loading()
     here = gpu_today(request)
     request = told_by_loaders(request, emit)
-
-    @cache
-    def traced(capability: float) -> TraceAt | EngineError:
-        emit(Log(f"Tracing {request.script.name} for compute capability {capability}"))
-        behaviour = cuda_behaviour(capability)
-        trace_at = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
-        try:
-            trace_at(request.known_batch_size)
-        except EngineError as error:  # a script may refuse a GPU, such as one without bf16
-            return error
-        return trace_at
-
-    def traces(gpu: Gpu) -> TraceAt:
-        found = traced(gpu.compute_capability)
-        if isinstance(found, EngineError):
-            raise found
-        return found
+    traces = TracesOnGpus(request, emit)
 
     def on(gpu: Gpu) -> ScriptRequest:
         try:
-            traces(gpu)
+            traces.on(gpu)
         except EngineError as error:
             why = error.reason if isinstance(error, CannotTrace) else str(error)
             raise InvalidInput({"gpu": why}) from error
         return request
 
     def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        return _prediction(request, gpu, traces(gpu), batch_size, careful=careful)
+        return _prediction(request, gpu, traces.on(gpu), batch_size, careful=careful)
 
     def step_time(gpu: Gpu, batch_size: int) -> StepTime:
-        return work_of_script(request, gpu, traces(gpu)(batch_size)).timed()
+        return work_of_script(request, gpu, traces.on(gpu).at(batch_size)).timed()
 
     every = list(known_gpus(request.launch_microseconds).values())
-    runs_on = (gpu for gpu in every if not isinstance(traced(gpu.compute_capability), EngineError))
-    seen = traces(here or next(runs_on, every[0]))
+    seen = traces.on(here or next(filter(traces.runs_on, every), every[0]))
     request = _of_sizes_taken(request, seen)
     host = UNCORRECTED
     if here is not None:
@@ -187,7 +170,7 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
         *software.caveat(request.software, used),
         *found.caveats,
         *host.host_caveats(),
-        *_about_the_trace(seen(request.known_batch_size), here),
+        *_about_the_trace(seen.at(request.known_batch_size), here),
     ]
     return replace(found, caveats=caveats, software=used)
 
@@ -223,35 +206,35 @@ def told_by_loaders(request: ScriptRequest, emit: Emit) -> ScriptRequest:
 def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None) -> Findings:
     """Predict from a trace, with the same search as for a known model."""
     gpu = catalogue_gpu(request)
-    trace_at = _traces(request, gpu, emit)
-    gpu, host = on_recorded_host(request, gpu, trace_at, recorded)
-    request = _of_sizes_taken(request, trace_at)
+    traces = _traces(request, gpu, emit)
+    gpu, host = on_recorded_host(request, gpu, traces, recorded)
+    request = _of_sizes_taken(request, traces)
     emit(Stage("search"))
 
     @cache
     def predict(batch_size: int, *, careful: bool = False) -> Trial:
-        return _prediction(request, gpu, trace_at, batch_size, careful=careful)
+        return _prediction(request, gpu, traces, batch_size, careful=careful)
 
     def refusal(smallest: Trial) -> DoesNotFit:
         return does_not_fit(request, smallest, gpu.display_name)
 
     def step_time(batch_size: int) -> StepTime:
-        return work_of_script(request, gpu, trace_at(batch_size)).timed()
+        return work_of_script(request, gpu, traces.at(batch_size)).timed()
 
-    found = predict_findings(request, gpu, predict, step_time, trace_at, refusal, emit)
-    step = trace_at(found.recommended.batch_size)
+    found = predict_findings(request, gpu, predict, step_time, traces, refusal, emit)
+    step = traces.at(found.recommended.batch_size)
     caveats = [*_about_the_trace(step, gpu), *host.host_caveats(), *found.caveats]
     return replace(found, caveats=caveats)
 
 
-def _of_sizes_taken(request: ScriptRequest, trace_at: TraceAt) -> ScriptRequest:
+def _of_sizes_taken(request: ScriptRequest, traces: TraceSource) -> ScriptRequest:
     """The request, for those of its batch sizes that the script takes."""
-    taken = trace_at(request.known_batch_size).batch_multiple
+    taken = traces.at(request.known_batch_size).batch_multiple
     multiple = math.lcm(request.batch_multiple, taken)
     return replace(request, batch_multiple=multiple, multiple_taken=taken)
 
 
-def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
+def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceSource:
     emit(Log(f"Tracing {request.script.name} on fake tensors; none of its steps are run"))
     emit(Stage("trace"))
     behaviour = behaviour_of(gpu)
@@ -259,9 +242,9 @@ def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceAt:
 
 
 def _prediction(
-    request: ScriptRequest, gpu: Gpu, trace_at: TraceAt, batch_size: int, *, careful: bool
+    request: ScriptRequest, gpu: Gpu, traces: TraceSource, batch_size: int, *, careful: bool
 ) -> Trial:
-    trace = trace_at(batch_size)
+    trace = traces.at(batch_size)
     allocator = AllocatorOptions.parse(request.allocator)
     usable = max(0, gpu.usable_bytes - nccl_bytes(trace.world_size))
     facts = replace(gpu_facts(gpu), usable_bytes=usable)
@@ -321,11 +304,11 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     device = local_device()
     gpu = device_for(request, device, None)
     emit(Stage("trace"))
-    trace_at = _traces_here(request, device, emit)
+    traces = _traces_here(request, device, emit)
     predict: Probe | None = None
-    if trace_at is not None:
-        request = _of_sizes_taken(request, trace_at)
-        predict = memory_predictor(request, device, gpu, trace_at)
+    if traces is not None:
+        request = _of_sizes_taken(request, traces)
+        predict = memory_predictor(request, device, gpu, traces)
     emit(Log(f"Measuring on {gpu.name}: {gib(gpu.usable_bytes)} for tensors"))
     emit(Stage("search"))
 
@@ -374,16 +357,16 @@ def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNo
     )
 
 
-def _traces_here(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> TraceAt | None:
+def _traces_here(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> TraceSource | None:
     """The traces of a script on this device; ``None`` if it cannot be traced."""
     behaviour = cuda_behaviour(device.compute_capability) if device.kind == "cuda" else None
     try:
-        trace_at = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
-        trace_at(request.known_batch_size)
+        traces = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
+        traces.at(request.known_batch_size)
     except CannotTrace as error:
         emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
         return None
-    return trace_at
+    return traces
 
 
 def _caveats(*, predicted: bool) -> list[str]:

@@ -18,7 +18,7 @@ from engine.measurement.device import limited_device
 from engine.measurement.protocol import DeviceFacts
 from engine.prediction.probe import predict_live_memory, predict_memory, timed
 from engine.prediction.step_time import step_work, time_range
-from engine.traces.tracer import TraceAt
+from engine.traces.source import TraceSource
 from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour
 
@@ -47,12 +47,12 @@ def usable_bytes(facts: DeviceFacts, limit_bytes: int | None) -> int:
 
 def predictor(workload: Workload, facts: DeviceFacts) -> Callable[[int | None, int], Trial]:
     """Predict a trial by memory limit and batch size; with a step time on catalogue GPUs."""
-    trace_at = traces_on(workload, facts)
+    traces = traces_on(workload, facts)
     gpu = GPUS.get(catalogue_name(facts.name) or "")
 
     @cache
     def predict(limit_bytes: int | None, batch_size: int) -> Trial:
-        step = trace_at(batch_size)
+        step = traces.at(batch_size)
         limited = limited_device(facts, limit_bytes or facts.total_bytes)
         if facts.kind != "cuda":
             return predict_live_memory(limited.usable_bytes, step)
@@ -81,19 +81,19 @@ def timed_steps(results: Results, log: Callable[[str], None]) -> list[Timed]:
     for name in dict.fromkeys(row.workload for row in rows if gpu is not None):
         log(f"Tracing {name}")
         workload = resolve(BY_NAME[name].workload)
-        trace_at = traces_on(workload, facts)
+        traces = traces_on(workload, facts)
         for row in rows:
             if gpu is None or row.workload != name or not row.measured.step_seconds:
                 continue
             size = row.measured.batch_size
             work = step_work(
-                trace_at(size).operations, gpu, workload.precision, workload.gradient_accumulation
+                traces.at(size).operations, gpu, workload.precision, workload.gradient_accumulation
             )
             found.append(Timed(name, size, work, row.measured.step_seconds))
     return found
 
 
-def traces_on(workload: Workload, facts: DeviceFacts) -> TraceAt:
+def traces_on(workload: Workload, facts: DeviceFacts) -> TraceSource:
     on_cuda = facts.kind == "cuda"
     behaviour = cuda_behaviour(facts.compute_capability) if on_cuda else None
     return trace_workload(workload, behaviour, lambda _: None)

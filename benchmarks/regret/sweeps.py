@@ -164,9 +164,9 @@ def _predicted(
     workload: Workload, gpu: Gpu, batch_sizes: Iterable[int], traces: KeptTraces
 ) -> Iterator[StepTime]:
     request = AnalysisRequest(workload, gpu=gpu.name)
-    trace_at = traces(request, behaviour_of(gpu), lambda _: None)
+    of_gpu = traces.of(request, behaviour_of(gpu), lambda _: None)
     for size in batch_sizes:
-        yield predict_step(request.workload_at(size), gpu, trace_at(size))
+        yield predict_step(request.workload_at(size), gpu, of_gpu.at(size))
 
 
 # Published

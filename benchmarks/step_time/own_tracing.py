@@ -27,9 +27,9 @@ def main() -> None:
     behaviour = cuda_behaviour(GPUS[OWN_GPU].compute_capability)
     for fields, group in groupby(jobs, lambda job: job["fields"]):
         workload = resolve(Workload.parse(fields))
-        trace_at = trace_workload(workload, behaviour, lambda _: None)
+        traces = trace_workload(workload, behaviour, lambda _: None)
         for job in group:
-            operations = trace_at(job["batch"]).operations
+            operations = traces.at(job["batch"]).operations
             work = Counter[Any]()
             counts = runs(operations, workload.gradient_accumulation)
             for operation, times in zip(operations, counts, strict=True):

@@ -29,7 +29,7 @@ from ..prediction.caveats import smaller_multiple_caveat
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.refusals import does_not_fit
 from ..step.building import cache_caveats
-from ..traces.tracer import TraceAt
+from ..traces.source import TraceSource
 from ..traces.workloads import trace_request
 from ..tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .device import device_for, in_the_catalogue, local_price_per_hour
@@ -69,9 +69,9 @@ def analyze_measured(
     device = local_device()
     gpu = device_for(request, device, request.workload)
     emit(Log(f"Measuring on {gpu.name}: {gib(gpu.usable_bytes)} for tensors"))
-    trace_at = _traces(request, device, emit)
+    traces = _traces(request, device, emit)
     predict, unpredicted = _working(
-        memory_predictor(request, device, gpu, trace_at), request.batch_multiple, emit
+        memory_predictor(request, device, gpu, traces), request.batch_multiple, emit
     )
 
     def order(batch_size: int) -> TrialOrder:
@@ -83,7 +83,7 @@ def analyze_measured(
         trial, known = measure(order(batch_size)), in_the_catalogue(device)
         if known is None or not trial.fits or predict is None:
             return trial
-        workload, step = request.workload_at(batch_size), trace_at(batch_size)
+        workload, step = request.workload_at(batch_size), traces.at(batch_size)
         return replace(trial, operations_seconds=operations_seconds(workload, known, step))
 
     emit(Stage("search"))
@@ -302,7 +302,7 @@ def measure_batch(
     return gpu, trial, _ran_on(order, emit)
 
 
-def _traces(request: AnalysisRequest, device: DeviceFacts, emit: Emit) -> TraceAt:
+def _traces(request: AnalysisRequest, device: DeviceFacts, emit: Emit) -> TraceSource:
     behaviour: CudaBehaviour | None = None
     if device.kind == "cuda":
         known = in_the_catalogue(device)
@@ -311,7 +311,7 @@ def _traces(request: AnalysisRequest, device: DeviceFacts, emit: Emit) -> TraceA
 
 
 def memory_predictor(
-    request: Request, device: DeviceFacts, gpu: GpuFacts, trace_at: TraceAt
+    request: Request, device: DeviceFacts, gpu: GpuFacts, traces: TraceSource
 ) -> Probe:
     """Predicts the memory of a batch on this device, for the first guess and the chart."""
     if device.kind == "cuda":
@@ -319,9 +319,9 @@ def memory_predictor(
         known = in_the_catalogue(device)
         cudnn = CUDNN_BYTES if known is None else fixed_costs(known).cudnn_bytes
         return lambda batch_size: predict_memory(
-            gpu, trace_at(batch_size), options, cudnn_bytes=cudnn
+            gpu, traces.at(batch_size), options, cudnn_bytes=cudnn
         )
-    return lambda batch_size: predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
+    return lambda batch_size: predict_live_memory(gpu.usable_bytes, traces.at(batch_size))
 
 
 def _caveats(request: AnalysisRequest, device: DeviceFacts, *, predicted: bool) -> list[str]:

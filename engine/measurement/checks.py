@@ -26,7 +26,8 @@ from ..prediction.intervals import PUBLISHED, Counted, Residual, read_residuals
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory, predict_step
 from ..prediction.speed_model import step_predictor
 from ..step.building import blaming_the_config
-from ..traces.tracer import TraceAt, trace
+from ..traces.source import TraceSource
+from ..traces.tracer import trace
 from ..traces.workloads import trace_workload
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
 from .device import in_the_catalogue, lacking_devices, limited_device
@@ -148,7 +149,7 @@ def validate_local(
     found: list[Residual] = []
     fits: list[Fit] = []
     for workload in workloads:
-        predict, trace_at = _predictor(workload, device, gpu, emit)
+        predict, traces = _predictor(workload, device, gpu, emit)
         limit = find_largest(predict, limit_bytes=gpu.usable_bytes)
         largest = limit.largest_batch_size
         emit(Log(f"{workload.model}: predicted to fit up to batch {largest:,}; measuring"))
@@ -160,24 +161,24 @@ def validate_local(
             if predicted.fits and trial.fits:
                 seconds = None
                 if (known := in_the_catalogue(device)) is not None:
-                    seconds = operations_seconds(workload, known, trace_at(batch_size))
+                    seconds = operations_seconds(workload, known, traces.at(batch_size))
                 found += _residuals(workload, device, predicted, trial, seconds)
     return summarize(gpu.name, found, fits, Source.MEASURED)
 
 
 def _predictor(
     workload: Workload, device: DeviceFacts, gpu: GpuFacts, emit: Emit
-) -> tuple[Callable[[int], Trial], TraceAt]:
+) -> tuple[Callable[[int], Trial], TraceSource]:
     on_cuda = device.kind == "cuda"
     behaviour: CudaBehaviour | None = cuda_behaviour(device.compute_capability) if on_cuda else None
-    trace_at = trace_workload(workload, behaviour, emit)
+    traces = trace_workload(workload, behaviour, emit)
 
     def predict(batch_size: int) -> Trial:
         if on_cuda:
-            return predict_memory(gpu, trace_at(batch_size))
-        return predict_live_memory(gpu.usable_bytes, trace_at(batch_size))
+            return predict_memory(gpu, traces.at(batch_size))
+        return predict_live_memory(gpu.usable_bytes, traces.at(batch_size))
 
-    return predict, trace_at
+    return predict, traces
 
 
 def _residuals(

@@ -28,8 +28,8 @@ from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
 from ..step.optimizers import paged_caveats, refresh_caveats
 from ..traces.lengths import about_lengths, lengths_of
-from ..traces.tracer import TraceAt
-from ..traces.workloads import Emit, KeptTraces, TraceRequest
+from ..traces.source import TraceSource
+from ..traces.workloads import Emit, KeptTraces
 from ..tracing.lowering import behaviour_of
 from ..versions import software
 from .caveats import (
@@ -68,7 +68,7 @@ def analyze_predicted(
     request: AnalysisRequest,
     emit: Emit,
     known: Mapping[int, Trial] = MappingProxyType({}),
-    traced: TraceRequest | None = None,
+    traced: KeptTraces | None = None,
     experience: Experience = NO_EXPERIENCE,
 ) -> AnalysisResult:
     """Predict the answer for a catalogue GPU.
@@ -84,19 +84,19 @@ def analyze_predicted(
         DoesNotFit: If not even the smallest batch does.
     """
     gpu = catalogue_gpu(request)
-    trace_at = (traced or KeptTraces())(request, behaviour_of(gpu), emit)
+    traces = (traced or KeptTraces()).of(request, behaviour_of(gpu), emit)
     emit(Stage("search"))
     correction = experience.of(request.workload, gpu.name)
-    gpu, correction = on_measured_host(gpu, request, correction, trace_at)
-    prediction = Prediction(request, gpu, trace_at, correction)
+    gpu, correction = on_measured_host(gpu, request, correction, traces)
+    prediction = Prediction(request, gpu, traces, correction)
 
     def refusal(smallest: Trial) -> DoesNotFit:
-        if needs_most(trace_at(smallest.batch_size)):
+        if needs_most(traces.at(smallest.batch_size)):
             return DoesNotFit(why_evaluation_fails(request, gpu, smallest))
         if why := why_vllm_fails(request.workload, gpu):
             return DoesNotFit(f"{why}.")
         trained = request.workload_at(smallest.batch_size)
-        beside = whole_experts(trained, trace_at(smallest.batch_size))
+        beside = whole_experts(trained, traces.at(smallest.batch_size))
         return does_not_fit(request, smallest, gpu_facts(gpu), beside)
 
     return conclude(request, prediction.findings(refusal, emit, known))
@@ -108,14 +108,14 @@ class Prediction:
     Args:
         request: The request for the workload.
         gpu: The GPU.
-        trace_at: The traces of the workload there.
+        traces: The traces of the workload there.
         correction: Correction of its step times by measured steps.
     """
 
     def __init__(
-        self, request: AnalysisRequest, gpu: Gpu, trace_at: TraceAt, correction: Correction
+        self, request: AnalysisRequest, gpu: Gpu, traces: TraceSource, correction: Correction
     ) -> None:
-        self.request, self.gpu, self.trace_at = request, gpu, trace_at
+        self.request, self.gpu, self.traces = request, gpu, traces
         self._allocator = AllocatorOptions.parse(request.allocator)
         self._correction = correction
         self._trials: dict[tuple[int, bool], Trial] = {}
@@ -127,7 +127,7 @@ class Prediction:
             self._trials[key] = predict_trial(
                 self.request.workload_at(batch_size),
                 self.gpu,
-                self.trace_at(batch_size),
+                self.traces.at(batch_size),
                 self._allocator,
                 careful=careful,
                 correction=self._correction,
@@ -137,7 +137,7 @@ class Prediction:
     def speed(self, batch_size: int) -> float:
         """Samples per second of a batch size that fits."""
         workload = self.request.workload_at(batch_size)
-        return predict_speed(workload, self.gpu, self.trace_at(batch_size), self._correction)
+        return predict_speed(workload, self.gpu, self.traces.at(batch_size), self._correction)
 
     def starting_batch_size(self) -> int:
         """The recommended batch where there is no current one; the smallest if nothing fits."""
@@ -154,7 +154,7 @@ class Prediction:
 
     def step_time(self, batch_size: int) -> StepTime:
         workload = self.request.workload_at(batch_size)
-        return predict_step(workload, self.gpu, self.trace_at(batch_size))
+        return predict_step(workload, self.gpu, self.traces.at(batch_size))
 
     def findings(
         self,
@@ -168,14 +168,14 @@ class Prediction:
             self.gpu,
             self.predict,
             self.step_time,
-            self.trace_at,
+            self.traces,
             refusal,
             emit,
             known,
             self.speed,
         )
         trained = self.request.workload_at(found.recommended.batch_size)
-        step = self.trace_at(found.recommended.batch_size)
+        step = self.traces.at(found.recommended.batch_size)
         caveats = [
             NOTHING_RUN,
             *evaluation_caveats(self.request, self.gpu, step),
@@ -204,7 +204,7 @@ def predict_findings(
     gpu: Gpu,
     predict: Predict,
     step_time: Callable[[int], StepTime],
-    trace_at: TraceAt,
+    traces: TraceSource,
     refusal: Callable[[Trial], DoesNotFit],
     emit: Emit,
     known: Mapping[int, Trial] = MappingProxyType({}),
@@ -217,7 +217,7 @@ def predict_findings(
         gpu: The GPU.
         predict: The trial of a batch size.
         step_time: The time of a step of that batch, in its parts.
-        trace_at: The trace of a batch size.
+        traces: The traces of the model or the custom step.
         refusal: Makes the error to raise if the smallest batch, whose trial it is given, does not
             fit.
         emit: Receives log lines and trials as they come.
@@ -232,7 +232,7 @@ def predict_findings(
     probe = reporting_probe(careful, emit, known)
     current = None
     if request.current_batch_size is not None:
-        trace_at(request.current_batch_size).check_runnable()
+        traces.at(request.current_batch_size).check_runnable()
         current = probe(request.current_batch_size)
     limits = find_limits(
         request,
@@ -249,7 +249,7 @@ def predict_findings(
         raise refusal(probe(limits.batch_multiple))
     shown = [choice.fastest, *([choice.foregone.batch_size] if choice.foregone else [])]
     outcome = replace(outcome, trials=[*outcome.trials, *map(probe, shown)])
-    step = trace_at(choice.batch_size)
+    step = traces.at(choice.batch_size)
     if current is None:
         step.check_runnable()
     recommended = probe(choice.batch_size)
@@ -312,7 +312,7 @@ def reporting_probe(
 def predict_batch(
     request: AnalysisRequest,
     emit: Emit,
-    traced: TraceRequest | None = None,
+    traced: KeptTraces | None = None,
     experience: Experience = NO_EXPERIENCE,
 ) -> tuple[GpuFacts, Trial]:
     """Predict the request's current batch size alone, on a catalogue GPU.
@@ -339,13 +339,13 @@ def predict_batch(
     behaviour = behaviour_of(gpu)
     correction = experience.of(request.workload, gpu.name)
     with blaming_the_config(request.workload):
-        trace_at = (traced or KeptTraces())(request, behaviour, emit)
-        gpu, correction = on_measured_host(gpu, request, correction, trace_at)
-        prediction = Prediction(request, gpu, trace_at, correction)
+        traces = (traced or KeptTraces()).of(request, behaviour, emit)
+        gpu, correction = on_measured_host(gpu, request, correction, traces)
+        prediction = Prediction(request, gpu, traces, correction)
         batch_size = request.current_batch_size or prediction.starting_batch_size()
-        trace_at(batch_size).check_runnable()
+        traces.at(batch_size).check_runnable()
         trial = prediction.predict(batch_size, careful=True)
-        step = trace_at(batch_size)
+        step = traces.at(batch_size)
         if not trial.fits and needs_most(step):
             emit(Log(why_evaluation_fails(request, gpu, trial), "warning"))
         elif trial.fits:

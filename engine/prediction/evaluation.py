@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 from ..allocator.options import AllocatorOptions
 from ..answer.search import find_largest
@@ -12,11 +11,11 @@ from ..gpus import Gpu
 from ..interface.request import MAX_BATCH_SIZE, AnalysisRequest
 from ..interface.result import Trial
 from ..interface.workload import Workload
-from ..traces.batch_rule import HIGH, LOW
-from ..traces.shallow_models import Depths
-from ..traces.tracer import TraceAt
+from ..traces.batch_rule import LOW, on_a_line
+from ..traces.shallow_models import ShallowModels
+from ..traces.tracer import WholeModel
 from ..tracing.lowering import CudaBehaviour, behaviour_of
-from ..tracing.trace import AffineTrace, NotAffine, Trace, is_generating
+from ..tracing.trace import Trace, is_generating
 from .probe import predict_trial
 
 _PHASES = ("evaluation", "outputs")
@@ -104,11 +103,11 @@ def largest_evaluation_batch(request: AnalysisRequest, gpu: Gpu) -> int:
     Training itself has a small batch here: its activations are gone when evaluation begins.
     """
     behaviour = behaviour_of(gpu)
-    trace_at = _at_every_batch(request.workload, behaviour)
+    traces = on_a_line(EvaluationBatches(request.workload, behaviour))
     allocator = AllocatorOptions.parse(request.allocator)
 
     def probe(batch_size: int) -> Trial:
-        return predict_trial(request.workload, gpu, trace_at(batch_size), allocator)
+        return predict_trial(request.workload, gpu, traces.at(batch_size), allocator)
 
     return find_largest(
         probe,
@@ -117,16 +116,19 @@ def largest_evaluation_batch(request: AnalysisRequest, gpu: Gpu) -> int:
     ).largest_batch_size
 
 
-def _at_every_batch(workload: Workload, behaviour: CudaBehaviour) -> TraceAt:
-    """Traces by the batch of the evaluation, where training has a small one."""
-    each = partial(_at_one_batch, workload, behaviour)
-    try:
-        others = AffineTrace(each(LOW), each(HIGH))
-    except NotAffine:
-        return each
-    return lambda batch_size: others.at(batch_size) if batch_size > 1 else each(1)
+@dataclass(eq=False)
+class EvaluationBatches:
+    """Traces by the batch of the evaluation, where training has a small one.
 
+    Attributes:
+        workload: The workload.
+        behaviour: Behaviour of the GPU.
+    """
 
-def _at_one_batch(workload: Workload, behaviour: CudaBehaviour, batch_size: int) -> Trace:
-    evaluated = replace(workload, eval_batch_size=batch_size)
-    return replace(Depths(evaluated, behaviour)(LOW), batch_size=batch_size)
+    workload: Workload
+    behaviour: CudaBehaviour
+
+    def at(self, batch_size: int) -> Trace:
+        evaluated = replace(self.workload, eval_batch_size=batch_size)
+        each = ShallowModels(WholeModel(evaluated, self.behaviour))
+        return replace(each.at(LOW), batch_size=batch_size)

@@ -1,13 +1,12 @@
 """Predicts generating text: the memory of weights, prompts and growing cache, by batch and length.
 
-``generation_traces(workload, texts, behaviour)(batch_size).peak_by_category()`` is what a rollout
-of ``batch_size`` texts takes, beside anything else that is on the GPU.
+``generation_traces(workload, texts, behaviour).at(batch_size).peak_by_category()`` is what a
+rollout of ``batch_size`` texts takes, beside anything else that is on the GPU.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,19 +26,20 @@ from ..step.building import forward_arguments
 from ..step.caches import Caches
 from ..step.generating import Generation
 from ..step.training import prepare
-from ..traces.batch_rule import HIGH, LOW
-from ..traces.shallow_models import Depths
-from ..traces.tracer import NO_FLASH, TraceAt, fake_device
+from ..traces.batch_rule import on_a_line
+from ..traces.shallow_models import ShallowModels
+from ..traces.source import Kept, TraceSource
+from ..traces.tracer import NO_FLASH, WholeModel, fake_device
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries
 from ..tracing.recorder import MemoryRecorder
-from ..tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
+from ..tracing.trace import Category, Operation, Trace
 
 
 def generation_traces(
     workload: Workload, texts: Texts, behaviour: CudaBehaviour | None, *, alone: bool = False
-) -> TraceAt:
+) -> TraceSource:
     """Traces of generating several texts at once, at every batch size.
 
     Args:
@@ -52,14 +52,8 @@ def generation_traces(
         InvalidInput: If the model does not generate, or does not take such lengths.
     """
     generating = generating_workload(workload, texts)
-    each = cache(Depths(generating, behaviour, trace_with=partial(_trace_model, texts=texts)))
-    if alone:
-        return each
-    try:
-        others = AffineTrace(each(LOW), each(HIGH))
-    except NotAffine:
-        return each
-    return cache(lambda batch_size: each(1) if batch_size == 1 else others.at(batch_size))
+    each = ShallowModels(GeneratingModel(generating, behaviour, texts=texts))
+    return each if alone else Kept(on_a_line(each))
 
 
 def reads_text(workload: Workload) -> bool:
@@ -95,12 +89,25 @@ def generating_workload(workload: Workload, texts: Texts) -> Workload:
     return Workload(**kept, sequence_length=length, optimizer=Optimizer.NONE)
 
 
+@dataclass(eq=False, repr=False)
+class GeneratingModel(WholeModel):
+    """Traces a model while it generates, in place of its training steps.
+
+    Attributes:
+        texts: Lengths of the texts.
+    """
+
+    texts: Texts = field(kw_only=True)
+
+    def trace(self, model: torch.nn.Module, batch_size: int) -> Trace:
+        return _trace_model(model, self.workload, batch_size, self.behaviour, self.texts)
+
+
 def _trace_model(
     model: torch.nn.Module,
     workload: Workload,
     batch_size: int,
     behaviour: CudaBehaviour | None,
-    *,
     texts: Texts,
 ) -> Trace:
     """Trace a model on the meta device, which is changed, while it generates."""

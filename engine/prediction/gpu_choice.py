@@ -12,7 +12,7 @@ from ..events import Event, Log, Stage
 from ..gpus import Gpu
 from ..gpus.checked import known_gpus
 from ..interface.request import AnalysisRequest
-from ..traces.workloads import Emit, TraceRequest
+from ..traces.workloads import Emit, KeptTraces
 from ..tracing.lowering import behaviour_of
 from .analysis import Prediction, price_per_hour
 from .correction import Experience
@@ -57,7 +57,7 @@ class Shortage:
 def choose_gpu(
     request: AnalysisRequest,
     emit: Emit,
-    traced: TraceRequest,
+    traced: KeptTraces,
     experience: Experience,
     prices: Mapping[str, float],
 ) -> tuple[AnalysisRequest, str]:
@@ -119,7 +119,7 @@ def _on(
     request: AnalysisRequest,
     gpu: Gpu,
     emit: Emit,
-    traced: TraceRequest,
+    traced: KeptTraces,
     experience: Experience,
     prices: Mapping[str, float],
 ) -> Offer | Shortage | InvalidInput:
@@ -164,12 +164,12 @@ def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> Anal
 
 
 def _prediction(
-    request: AnalysisRequest, gpu: Gpu, emit: Emit, traced: TraceRequest, experience: Experience
+    request: AnalysisRequest, gpu: Gpu, emit: Emit, traced: KeptTraces, experience: Experience
 ) -> Prediction:
-    trace_at = traced(request, behaviour_of(gpu), emit)
+    traces = traced.of(request, behaviour_of(gpu), emit)
     correction = experience.of(request.workload, gpu.name)
-    gpu, correction = on_measured_host(gpu, request, correction, trace_at)
-    return Prediction(request, gpu, trace_at, correction)
+    gpu, correction = on_measured_host(gpu, request, correction, traces)
+    return Prediction(request, gpu, traces, correction)
 
 
 def _refusal(

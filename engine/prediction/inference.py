@@ -62,16 +62,16 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
         longer = (
             replace(texts, prompt_length=length) if reads else replace(texts, new_tokens=length)
         )
-        return generation_traces(workload, longer, behaviour, alone=True)(batch_size)
+        return generation_traces(workload, longer, behaviour, alone=True).at(batch_size)
 
     with blaming_the_config(workload):
         check_weights(generating_workload(workload, texts), gpu)
         emit(Log(f"Tracing {workload.preset.display_name} while it generates"))
-        at = generation_traces(workload, texts, behaviour)
-        trial = trial_of(at(batch_size))
-        largest = find_largest(lambda size: trial_of(at(size)), limit_bytes=gpu.usable_bytes)
+        traces = generation_traces(workload, texts, behaviour)
+        trial = trial_of(traces.at(batch_size))
+        largest = find_largest(lambda size: trial_of(traces.at(size)), limit_bytes=gpu.usable_bytes)
         if not largest.largest_batch_size:
-            raise _not_even_one(workload, texts, trial_of(at(1)), gpu)
+            raise _not_even_one(workload, texts, trial_of(traces.at(1)), gpu)
         # What is written has few tokens at most, which are looked at first.
         most = longest_read(workload, texts) if reads else longest_written(workload, texts)
         begin = texts.prompt_length if reads else most
@@ -84,13 +84,13 @@ def predict_generation(request: AnalysisRequest, texts: Texts, emit: Emit) -> Ge
         longest_length=found.length + beside if found.length else 0,
         longest_is_the_models=found.next_length is None,
         lengths=[replace(one, length=one.length + beside) for one in found.lengths],
-        batches=_batches(lambda size: trial_of(at(size)), largest, batch_size),
-        host_bytes=at(batch_size).host_bytes,
-        copied_bytes=copied_bytes(at(batch_size).operations),
+        batches=_batches(lambda size: trial_of(traces.at(size)), largest, batch_size),
+        host_bytes=traces.at(batch_size).host_bytes,
+        copied_bytes=copied_bytes(traces.at(batch_size).operations),
     )
     if not trial.fits:
         return answer
-    speed = generation_speed(at(batch_size), texts, gpu, workload.precision)
+    speed = generation_speed(traces.at(batch_size), texts, gpu, workload.precision)
     return replace(
         answer,
         prompt_seconds=speed.prompt_seconds,

@@ -34,7 +34,7 @@ from ..interface.request import AnalysisRequest, Request
 from ..interface.result import Source, Trial
 from ..step.building import blaming_the_config
 from ..traces.tracer import trace
-from ..traces.workloads import TraceRequest
+from ..traces.workloads import KeptTraces
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Category
 from .analysis import Prediction, price_per_hour
@@ -68,7 +68,7 @@ class Climb:
 
     request: AnalysisRequest
     gpu: Gpu
-    traced: TraceRequest
+    traced: KeptTraces
     correction: Correction
     software: dict[str, str]
     starts: bool = False
@@ -86,7 +86,7 @@ class Climb:
     @cached_property
     def parameters(self) -> float:
         """Number of parameters of the unchanged model."""
-        trace = self._unchanged.trace_at(2)
+        trace = self._unchanged.traces.at(2)
         before = trace.events[: trace.phases[1][0]]  # later ones are gathered, and freed
         held = sum(
             trace.sizes[tensor]
@@ -172,8 +172,8 @@ class Climb:
 
     def prediction(self, request: AnalysisRequest) -> Prediction:
         behaviour = behaviour_of(self.gpu)
-        trace_at = self.traced(request, behaviour, _quiet)
-        return Prediction(request, self.gpu, trace_at, self.correction)
+        traces = self.traced.of(request, behaviour, _quiet)
+        return Prediction(request, self.gpu, traces, self.correction)
 
     def trial_of(self, request: AnalysisRequest) -> Trial:
         """The trial of the current batch of another workload, by one trace of that batch alone."""
@@ -232,7 +232,7 @@ class Climb:
     def _optimizer_share(self, prediction: Prediction, found: Findings) -> float:
         """The share of a step at the recommended batch that its optimizer takes."""
         batch_size = found.recommended.batch_size
-        trace, workload = prediction.trace_at(batch_size), prediction.request.workload
+        trace, workload = prediction.traces.at(batch_size), prediction.request.workload
         steps = [one for one in trace.operations if one.phase == "optimizer"]
         whole = predict_step(prediction.request.workload_at(batch_size), self.gpu, trace).seconds
         return predict_step_seconds(steps, self.gpu, workload.precision) / whole
@@ -255,7 +255,7 @@ def _couples(prediction: Prediction, batch_size: int) -> Learning:
     workload = prediction.request.workload
     if workload.task in COMPARED:
         return Learning.GLOBAL_BATCH
-    operations = prediction.trace_at(batch_size).operations
+    operations = prediction.traces.at(batch_size).operations
     if workload.mode is Mode.TRAIN and any("batch_norm" in one.name for one in operations):
         return Learning.NUMERICS  # each micro-batch is normalised by itself
     return Learning.NONE

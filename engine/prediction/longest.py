@@ -17,7 +17,8 @@ from ..interface.request import AnalysisRequest
 from ..interface.result import Trial
 from ..interface.texts import LengthTrial, LongestThatFits
 from ..step.building import blaming_the_config
-from ..traces.shallow_models import Depths
+from ..traces.shallow_models import ShallowModels
+from ..traces.tracer import WholeModel
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import NotAffine, QuadraticTrace, Trace
 from .analysis import catalogue_gpu, format_trial, gpu_facts
@@ -58,7 +59,7 @@ def longest_sequence(request: AnalysisRequest, emit: Emit) -> LongestThatFits:
 
     def trace_at(length: int) -> Trace:
         longer = replace(request.workload_at(batch_size), sequence_length=length)
-        traced = Depths(longer, behaviour)(batch_size)
+        traced = ShallowModels(WholeModel(longer, behaviour)).at(batch_size)
         traced.check_runnable()
         return traced
 

@@ -13,7 +13,7 @@ from statistics import median
 
 from ..gpus import Gpu
 from ..interface.request import AnalysisRequest
-from ..traces.tracer import TraceAt
+from ..traces.source import TraceSource
 from .correction import Correction, micro_batches
 from .intervals import Residual
 from .probe import work_of_step
@@ -38,7 +38,7 @@ _WAITS = "no host is so slow, so its step waits for something else, such as its 
 
 
 def on_measured_host(
-    gpu: Gpu, request: AnalysisRequest, correction: Correction, trace_at: TraceAt
+    gpu: Gpu, request: AnalysisRequest, correction: Correction, traces: TraceSource
 ) -> tuple[Gpu, Correction]:
     """The GPU in the machine where steps of the workload were measured, and the correction with it.
 
@@ -47,7 +47,7 @@ def on_measured_host(
             or the steps do not give it.
         request: The request for the workload.
         correction: The correction, with the steps.
-        trace_at: The traces of the workload on that GPU.
+        traces: The traces of the workload on that GPU.
     """
     if request.workload.pipeline_parallel > 1:
         return gpu, replace(correction, untold=[*correction.untold, _PIPELINE])
@@ -56,7 +56,7 @@ def on_measured_host(
         return request.workload_at(batch_size).gradient_accumulation
 
     def work_at(batch_size: int) -> StepWork:
-        return work_of_step(request.workload_at(batch_size), gpu, trace_at(batch_size))
+        return work_of_step(request.workload_at(batch_size), gpu, traces.at(batch_size))
 
     return on_told_host(gpu, correction, micro_batches_at, work_at)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -19,14 +19,15 @@ from ..hub import resolve
 from ..interface.request import AnalysisRequest
 from ..interface.result import Trial
 from ..step.building import blaming_the_config
-from ..traces.tracer import TraceAt
-from ..traces.workloads import Emit, KeptTraces, TraceRequest
+from ..traces.source import TraceSource
+from ..traces.workloads import Emit, KeptTraces
 from ..tracing.lowering import CudaBehaviour, behaviour_of
+from ..tracing.trace import Trace
 from ..versions import software
 from .analysis import catalogue_gpu
 from .caveats import gpu_caveats
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
-from .gpu_comparison import Predict, compared, gpu_option, gpu_today
+from .gpu_comparison import compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
 from .measured_host import on_measured_host
 from .moves import Combination, Reached, moves_for, next_combinations, sharded
@@ -38,9 +39,6 @@ from .step_time import StepTime
 Tasks = SideBySide[Combination | float | str, Reached | list[GpuOption] | int | str | None]
 """Combinations of moves, the GPUs of one compute capability, and what is looked for by name."""
 
-Speed = Callable[[Gpu, int], float]
-TimeOfStep = Callable[[Gpu, int], StepTime]
-
 MAX_TRIED = 16
 """Combinations of moves; each takes seconds."""
 
@@ -49,7 +47,7 @@ def plan(
     request: AnalysisRequest,
     emit: Emit,
     experience: Experience = NO_EXPERIENCE,
-    traced: TraceRequest | None = None,
+    traced: KeptTraces | None = None,
 ) -> Plan:
     """Predict the ladder of one workload on its GPU, and the workload on every catalogue GPU.
 
@@ -68,9 +66,7 @@ def plan(
         return _plan(request, emit, experience, traced or KeptTraces())
 
 
-def _plan(
-    request: AnalysisRequest, emit: Emit, experience: Experience, traced: TraceRequest
-) -> Plan:
+def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: KeptTraces) -> Plan:
     here = gpu_today(request)
     used = request.workload.versions_here
     warned = software.caveat(request.workload.software, used)
@@ -88,8 +84,8 @@ def _plan(
     if here is not None:
         gpu = catalogue_gpu(request)
         if correction.of_host:
-            trace_at = traced(request, behaviour_of(gpu), lambda _: None)
-            gpu, correction = on_measured_host(gpu, request, correction, trace_at)
+            traces = traced.of(request, behaviour_of(gpu), lambda _: None)
+            gpu, correction = on_measured_host(gpu, request, correction, traces)
         here = replace(here, launch_seconds=gpu.launch_seconds)
         climb = Climb(request, gpu, traced, correction, used)
         if request.current_batch_size is None:
@@ -99,9 +95,11 @@ def _plan(
             *gpu_caveats(gpu),
             *correction.caveats(request.known_batch_size),
         ]
-    predict, fit, speed, step_time = _predictor(request, experience, traced)
-    speed_today = predict(here, request.known_batch_size).samples_per_second if here else None
-    on_each = partial(_options, request, here, predict, fit, speed, step_time, speed_today)
+    predictions = _Predictions(request, experience, traced)
+    speed_today = None
+    if here is not None:
+        speed_today = predictions.predict(here, request.known_batch_size).samples_per_second
+    on_each = partial(_options, request, here, predictions, speed_today)
     every = known_gpus(request.launch_microseconds)
     gpus = (every if here is None else every | {here.name: here}).values()
     rungs, options, named = _found(climb, gpus, on_each, emit)
@@ -222,17 +220,23 @@ class _Rungs:
 def _options(
     request: AnalysisRequest,
     here: Gpu | None,
-    predict: Predict,
-    fit: Predict,
-    speed: Speed,
-    step_time: TimeOfStep,
+    predictions: _Predictions,
     speed_today: float | None,
     gpus: Sequence[Gpu],
 ) -> list[GpuOption]:
     """The workload on some GPUs."""
-    on = partial(_on, request)
     return [
-        gpu_option(request, here, gpu, predict, on, speed_today, speed, step_time, fit)
+        gpu_option(
+            request,
+            here,
+            gpu,
+            predictions.predict,
+            partial(_on, request),
+            speed_today,
+            predictions.speed,
+            predictions.step_time,
+            predictions.fit,
+        )
         for gpu in gpus
     ]
 
@@ -241,39 +245,62 @@ def _on(request: AnalysisRequest, gpu: Gpu) -> AnalysisRequest:
     return replace(request, gpu=gpu.name)
 
 
-def _predictor(
-    request: AnalysisRequest, experience: Experience, traced: TraceRequest
-) -> tuple[Predict, Predict, Speed, TimeOfStep]:
-    """Predictors of a batch size on a GPU: in full, its memory, its speed, its time in parts."""
-    allocator = AllocatorOptions.parse(request.allocator)
+class _Predictions:
+    """Predictions of one workload on one GPU after another.
 
-    @cache
-    def correction(gpu: str) -> Correction:
-        return experience.of(request.workload, gpu)
+    Args:
+        request: The request for the workload.
+        experience: The steps that were measured before.
+        traced: Traces the workload.
 
-    @cache
-    def traces(behaviour: CudaBehaviour) -> TraceAt:
-        return traced(request, behaviour, lambda _: None)
+    Attributes:
+        sources: The traces so far, by the behaviour of the GPUs.
+    """
 
-    def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        step = traces(behaviour_of(gpu))(batch_size)
-        if batch_size == request.current_batch_size:
+    def __init__(
+        self, request: AnalysisRequest, experience: Experience, traced: KeptTraces
+    ) -> None:
+        self._request, self._experience, self._traced = request, experience, traced
+        self._allocator = AllocatorOptions.parse(request.allocator)
+        self._corrections: dict[str, Correction] = {}
+        self.sources: dict[CudaBehaviour, TraceSource] = {}
+
+    def predict(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
+        """The trial of a batch size on a GPU, in full."""
+        step = self._step(gpu, batch_size)
+        if batch_size == self._request.current_batch_size:
             step.check_runnable()
-        workload = request.workload_at(batch_size)
         return predict_trial(
-            workload, gpu, step, allocator, careful=careful, correction=correction(gpu.name)
+            self._request.workload_at(batch_size),
+            gpu,
+            step,
+            self._allocator,
+            careful=careful,
+            correction=self._correction(gpu),
         )
 
-    def fit(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        step = traces(behaviour_of(gpu))(batch_size)
-        return predict_fit(request.workload_at(batch_size), gpu, step, allocator, careful=careful)
+    def fit(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
+        """The trial of a batch size on a GPU, with its memory alone."""
+        workload, step = self._request.workload_at(batch_size), self._step(gpu, batch_size)
+        return predict_fit(workload, gpu, step, self._allocator, careful=careful)
 
-    def speed(gpu: Gpu, batch_size: int) -> float:
-        step = traces(behaviour_of(gpu))(batch_size)
-        return predict_speed(request.workload_at(batch_size), gpu, step, correction(gpu.name))
+    def speed(self, gpu: Gpu, batch_size: int) -> float:
+        """Samples per second."""
+        workload, step = self._request.workload_at(batch_size), self._step(gpu, batch_size)
+        return predict_speed(workload, gpu, step, self._correction(gpu))
 
-    def step_time(gpu: Gpu, batch_size: int) -> StepTime:
-        step = traces(behaviour_of(gpu))(batch_size)
-        return predict_step(request.workload_at(batch_size), gpu, step)
+    def step_time(self, gpu: Gpu, batch_size: int) -> StepTime:
+        """The time of a step in its parts."""
+        workload, step = self._request.workload_at(batch_size), self._step(gpu, batch_size)
+        return predict_step(workload, gpu, step)
 
-    return predict, fit, speed, step_time
+    def _step(self, gpu: Gpu, batch_size: int) -> Trace:
+        behaviour = behaviour_of(gpu)
+        if behaviour not in self.sources:
+            self.sources[behaviour] = self._traced.of(self._request, behaviour, lambda _: None)
+        return self.sources[behaviour].at(batch_size)
+
+    def _correction(self, gpu: Gpu) -> Correction:
+        if gpu.name not in self._corrections:
+            self._corrections[gpu.name] = self._experience.of(self._request.workload, gpu.name)
+        return self._corrections[gpu.name]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from ..core.errors import EngineError
+from ..events import Event, Log
 from ..gpus import Gpu
 from ..traces.batch_rule import HIGH, LOW
-from ..traces.tracer import TraceAt
-from ..traces.workloads import by_accumulation
-from ..tracing.lowering import CudaBehaviour
+from ..traces.source import ByMicroBatches, TraceSource
+from ..tracing.lowering import CudaBehaviour, cuda_behaviour
 from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
 from .factory import Factory, ScriptFailed
 from .placeholders import FIRST, OTHERS, Line, Placeholders, Values, first_that_runs
@@ -34,7 +34,7 @@ def trace_script_at_every_batch_size(
     behaviour: CudaBehaviour | None,
     warn: Callable[[str], None],
     gpu: Gpu | None = None,
-) -> TraceAt:
+) -> TraceSource:
     """A few traces that give every batch size from 2 up, or one trace for each where that fails.
 
     An unknown script may do anything with its batch: compare each sample with every other, halve
@@ -54,49 +54,72 @@ def trace_script_at_every_batch_size(
     Raises:
         ScriptFailed: If the batch size makes no difference. Also what :func:`trace_script` raises.
     """
-    traces = _Traces(script, behaviour, gpu)
-    low, each = traces.low.trace, traces.each
+    each = EachSize(script, behaviour, gpu)
+    low = each.low.trace
     caveats, multiple, second = list(low.caveats), 1, HIGH
-    line = traces.line(_ANY)
-    if line is None and not traces.runs(HIGH):
+    line = each.line(_ANY)
+    if line is None and not each.runs(HIGH):
         multiple, second = 2, 2 * LOW
         caveats.append(f"{script.name} takes no batch of {HIGH}, so only even ones are tried.")
         warn(caveats[-1])
-        line = traces.line(_EVEN)
+        line = each.line(_EVEN)
     if line is None:
-        check_followed(script, traces.low)
-    high = each(second) if line is None else line.high
+        check_followed(script, each.low)
+    high = each.at(second) if line is None else line.high
     if low.sizes == high.sizes:
         raise ScriptFailed(
             f"a step of {script.name} creates the same tensors at batch {LOW} and {second}; "
             f"{script.wants_data}"
         )
-    at: TraceAt = each if line is None else line.at
+    rule: TraceSource = each if line is None else line
     if line is None:
         try:
-            at = _checked_traces(each, multiple).at
+            rule = _checked_rule(each, multiple)
         except NotAffine as error:
             warn(f"{error}; tracing each batch size separately")
-    single = cache(lambda: one_sample(each, low))
+    return ScriptTraces(each, rule, low, high, multiple, caveats)
 
-    def at_batch(batch_size: int) -> Trace:
-        if batch_size % multiple:
-            trace = each(batch_size)  # which fails with its own line
-        else:
-            trace = single() if batch_size == 1 else at(batch_size)
+
+@dataclass(eq=False)
+class ScriptTraces:
+    """The traces of a script at every batch size, with what was found out about it beside them.
+
+    Attributes:
+        each: Traces one batch size by itself.
+        rule: Gives all from 2 up; ``each`` where nothing else does.
+        low, high: Two traces, between and beyond which the bytes on the host lie on a line.
+        multiple: Only multiples of this are taken.
+        caveats: Caveats of every trace.
+    """
+
+    each: EachSize
+    rule: TraceSource = field(repr=False)
+    low: Trace = field(repr=False)
+    high: Trace = field(repr=False)
+    multiple: int
+    caveats: list[str]
+
+    def at(self, batch_size: int) -> Trace:
         told = replace(
-            trace,
-            host_bytes=_host_bytes(low, high, batch_size),
-            micro_batches=low.micro_batches,
-            batch_multiple=multiple,
+            self._traced(batch_size),
+            host_bytes=_host_bytes(self.low, self.high, batch_size),
+            micro_batches=self.low.micro_batches,
+            batch_multiple=self.multiple,
         )
-        return replace(told, caveats=[*caveats, *on_the_host(told)])
+        return replace(told, caveats=[*self.caveats, *on_the_host(told)])
 
-    return at_batch
+    def _traced(self, batch_size: int) -> Trace:
+        if batch_size % self.multiple:
+            return self.each.at(batch_size)  # which fails with its own line
+        return self._single if batch_size == 1 else self.rule.at(batch_size)
+
+    @cached_property
+    def _single(self) -> Trace:
+        return one_sample(self.each.at, self.low)
 
 
-class _Traces:
-    """Traces of a script at some batch sizes.
+class EachSize:
+    """Traces a script at one batch size after another, each once.
 
     Programs run beside each other: those at larger sizes begin before it is known what the one at
     the smallest reads.
@@ -107,19 +130,28 @@ class _Traces:
         gpu: The GPU that the script sees.
 
     Attributes:
-        low: The steps at the smallest batch size.
-        each: The trace of any batch size, with the placeholders of the smallest as far as they do.
+        low: The steps at the smallest batch size, whose placeholders the others get as far as they
+            do.
+        traces: Those made so far, by batch size.
     """
 
     def __init__(self, script: Script, behaviour: CudaBehaviour | None, gpu: Gpu | None) -> None:
         self._begin = partial(begin, script, behaviour=behaviour, gpu=gpu)
-        self._others: dict[int, Trace] = {}  # of those that would be alike with any placeholders
+        self._name = script.name
         expected = behaviour is not None, FIRST.at
         begun = self._begin_others(_ANY, *expected)
         self.low = follow(script, LOW, behaviour, gpu)
         self._found = self.low.shows_gpu, self.low.values.placeholders.at
         self._begun = {_ANY: begun} if self._found == expected else {}
-        self.each = cache(self._trace)
+        self.traces = {LOW: self.low.trace}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r}, batch_sizes={[*self.traces]})"
+
+    def at(self, batch_size: int) -> Trace:
+        if batch_size not in self.traces:
+            self.traces[batch_size] = self._trace(batch_size)
+        return self.traces[batch_size]
 
     def line(self, sizes: tuple[int, int]) -> AffineTrace | None:
         """The line through the smallest and two others; ``None`` if they do not lie on one."""
@@ -136,7 +168,7 @@ class _Traces:
     def runs(self, batch_size: int) -> bool:
         """Whether the script takes batches of that size."""
         try:
-            self.each(batch_size)
+            self.at(batch_size)
         except CannotTrace:
             return False
         return True
@@ -155,16 +187,11 @@ class _Traces:
     def _other(self, size: int, begun: tuple[Values, Callable[[], Trace]]) -> Trace:
         values, traced = begun
         trace = traced()
-        if not values.read and not values.drawn:
-            self._others[size] = trace
+        if not values.read and not values.drawn:  # it would be alike with any placeholders
+            self.traces.setdefault(size, trace)
         return trace
 
     def _trace(self, size: int) -> Trace:
-        if size in self._others:
-            return self._others[size]
-        if size == LOW:
-            return self.low.trace
-
         def trace_with(values: Values) -> Trace:
             return self._begin(batch_size=size, shows_gpu=self.low.shows_gpu, values=values)()
 
@@ -178,7 +205,7 @@ def _host_bytes(low: Trace, high: Trace, batch_size: int) -> int:
     return round(low.host_bytes + per_sample * (batch_size - low.batch_size))
 
 
-def _checked_traces(each: TraceAt, multiple: int) -> AffineTrace | QuadraticTrace:
+def _checked_rule(each: EachSize, multiple: int) -> AffineTrace | QuadraticTrace:
     """Traces that are linear or quadratic in the batch size and give one more as it is.
 
     Args:
@@ -188,12 +215,12 @@ def _checked_traces(each: TraceAt, multiple: int) -> AffineTrace | QuadraticTrac
     Raises:
         NotAffine: If neither are.
     """
-    sizes = map(each, _ANY if multiple == 1 else _EVEN)
-    traces: AffineTrace | QuadraticTrace = AffineTrace(each(LOW), high := next(sizes))
+    sizes = map(each.at, _ANY if multiple == 1 else _EVEN)
+    traces: AffineTrace | QuadraticTrace = AffineTrace(each.at(LOW), high := next(sizes))
     checked = next(sizes)  # only now, as it may take long
     AffineTrace(high, checked)  # refuses unlike steps
     if traces.at(checked.batch_size).sizes != checked.sizes and multiple == 1:
-        traces = QuadraticTrace(each(LOW), high, each(HIGH + 1))
+        traces = QuadraticTrace(each.at(LOW), high, each.at(HIGH + 1))
     if traces.at(checked.batch_size).sizes != checked.sizes:
         raise NotAffine("the tensors of a step grow neither by the batch nor by its square")
     return traces
@@ -201,7 +228,7 @@ def _checked_traces(each: TraceAt, multiple: int) -> AffineTrace | QuadraticTrac
 
 def trace_request(
     request: ScriptRequest, behaviour: CudaBehaviour | None, warn: Callable[[str], None]
-) -> TraceAt:
+) -> TraceSource:
     """The traces of a request's script, which may accumulate at some batch sizes only.
 
     Args:
@@ -209,14 +236,62 @@ def trace_request(
         behaviour: The GPU's; ``None`` for the CPU.
         warn: Receives a sentence if every batch size has to be traced.
     """
+    return ByMicroBatches(request, partial(_trace_accumulating, request.script, behaviour, warn))
 
-    def traces(accumulation: int) -> TraceAt:
-        script = replace(request.script, gradient_accumulation=accumulation)
-        if accumulation > 1 and isinstance(script, Factory):
-            _check_micro_batches(script, behaviour)
-        return trace_script_at_every_batch_size(script, behaviour, warn)
 
-    return by_accumulation(request, traces)
+class TracesOnGpus:
+    """The traces of a request's script on one GPU after another; one for each compute capability.
+
+    Args:
+        request: The request to analyse.
+        emit: Receives log lines.
+
+    Attributes:
+        found: The traces so far, or why there are none, by compute capability.
+    """
+
+    def __init__(self, request: ScriptRequest, emit: Callable[[Event], None]) -> None:
+        self._request, self._emit = request, emit
+        self.found: dict[float, TraceSource | EngineError] = {}
+
+    def on(self, gpu: Gpu) -> TraceSource:
+        """The traces on a GPU; raises what the script or its trace does there."""
+        found = self._on(gpu.compute_capability)
+        if isinstance(found, EngineError):
+            raise found
+        return found
+
+    def runs_on(self, gpu: Gpu) -> bool:
+        """Whether the script can be traced there."""
+        return not isinstance(self._on(gpu.compute_capability), EngineError)
+
+    def _on(self, capability: float) -> TraceSource | EngineError:
+        if capability not in self.found:
+            self.found[capability] = self._trace(capability)
+        return self.found[capability]
+
+    def _trace(self, capability: float) -> TraceSource | EngineError:
+        request, emit = self._request, self._emit
+        emit(Log(f"Tracing {request.script.name} for compute capability {capability}"))
+        behaviour = cuda_behaviour(capability)
+        traces = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
+        try:
+            traces.at(request.known_batch_size)
+        except EngineError as error:  # a script may refuse a GPU, such as one without bf16
+            return error
+        return traces
+
+
+def _trace_accumulating(
+    script: Script,
+    behaviour: CudaBehaviour | None,
+    warn: Callable[[str], None],
+    micro_batches: int,
+) -> TraceSource:
+    script = replace(script, gradient_accumulation=micro_batches)
+    if micro_batches > 1 and isinstance(script, Factory):
+        _check_micro_batches(script, behaviour)
+    return trace_script_at_every_batch_size(script, behaviour, warn)
 
 
 def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> None:

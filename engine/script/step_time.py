@@ -10,7 +10,7 @@ from ..prediction.measured_host import on_told_host
 from ..prediction.recorded_steps import Sifted, at_batch, of_script
 from ..prediction.step_time import StepWork, step_work
 from ..records.comparison import RecordedFile
-from ..traces.tracer import TraceAt
+from ..traces.source import TraceSource
 from ..tracing.trace import Trace
 from .factory import Factory
 from .request import ScriptRequest
@@ -34,19 +34,19 @@ def micro_batches_of_script(request: ScriptRequest, trace: Trace) -> int:
 
 
 def on_recorded_host(
-    request: ScriptRequest, gpu: Gpu, trace_at: TraceAt, file: RecordedFile | None
+    request: ScriptRequest, gpu: Gpu, traces: TraceSource, file: RecordedFile | None
 ) -> tuple[Gpu, Correction]:
     """The GPU in the machine where the script ran, and the correction for it.
 
     Args:
         request: The request about the script.
         gpu: The GPU to predict for; it is returned where no step shows its host.
-        trace_at: The traces of the script on that GPU.
+        traces: The traces of the script on that GPU.
         file: Training runs of the script, if a file was given.
     """
     if file is None:
         return gpu, UNCORRECTED
-    today = trace_at(request.known_batch_size)
+    today = traces.at(request.known_batch_size)
     taken = today.batch_multiple
     sifted = of_script(file, gpu.name, today.world_size)
     sizes = {step.batch_size for step in sifted.counted if step.batch_size % taken}
@@ -56,6 +56,6 @@ def on_recorded_host(
     return on_told_host(
         gpu,
         correction,
-        lambda batch_size: micro_batches_of_script(request, trace_at(batch_size)),
-        lambda batch_size: work_of_script(request, gpu, trace_at(batch_size)),
+        lambda batch_size: micro_batches_of_script(request, traces.at(batch_size)),
+        lambda batch_size: work_of_script(request, gpu, traces.at(batch_size)),
     )

@@ -54,13 +54,14 @@ def kept_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole one.
     """
     from engine.traces import batch_rule, workloads
+    from engine.traces.families import RecordingBehaviour
 
     trace = batch_rule.trace_every_batch_size
 
     def kept(
         workload: Workload, behaviour: Any, progress: Any = None, rank: int = 0, each: Any = None
     ) -> Any:
-        is_recorded = isinstance(behaviour, workloads._RecordingBehaviour)
+        is_recorded = isinstance(behaviour, RecordingBehaviour)
         gpu = repr(behaviour._behaviour if is_recorded else behaviour)
         config = None if workload.config else workload.preset.config()
         asked = repr([workload.to_dict(), config, gpu, is_recorded, rank])

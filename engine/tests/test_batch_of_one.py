@@ -80,9 +80,9 @@ def test_a_script_traced_at_every_size_has_a_stand_in_for_batch_one(folder: Path
     unlike = NORMED.replace(
         "zero_grad()", "zero_grad(), [torch.zeros(1) for _ in range(batch_size)]"
     )
-    at = trace_script_at_every_batch_size(written(folder, unlike), None, lambda _: None)
-    assert at(1).stands_in
-    assert at(1).sizes == at(2).sizes
+    traces = trace_script_at_every_batch_size(written(folder, unlike), None, lambda _: None)
+    assert traces.at(1).stands_in
+    assert traces.at(1).sizes == traces.at(2).sizes
 
 
 def test_batch_one_is_predicted_where_a_channel_has_several_values() -> None:

@@ -17,7 +17,8 @@ from engine.step.batches import make_batch
 from engine.tests.conftest import slow, small_workload
 from engine.tests.test_prediction_against_real_steps import predicted_and_measured
 from engine.traces.lengths import Batches, about_lengths, between, lengths_of
-from engine.traces.tracer import TraceAt, trace
+from engine.traces.source import TraceSource
+from engine.traces.tracer import trace
 from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour
 
@@ -32,7 +33,7 @@ def gpt2(batching: str, **fields: Any) -> Workload:
     return small_workload("gpt2", batching=batching, **SIZES | fields)
 
 
-def traces(workload: Workload) -> TraceAt:
+def traces(workload: Workload) -> TraceSource:
     return trace_workload(workload, A10, lambda _: None)
 
 
@@ -54,11 +55,11 @@ def test_padding_has_a_mask_and_no_label() -> None:
 @small
 def test_memory_is_that_of_the_worst_batch_and_work_that_of_the_mean_one() -> None:
     workload = gpt2("longest")
-    batches, at = Batches(workload), traces(workload)
+    batches, source = Batches(workload), traces(workload)
     whole = trace(workload, 4, A10)
     assert batches.worst(4) == 64
-    assert at(4) == whole
-    flops = [sum(operation.flops for operation in one.operations) for one in (at(4), whole)]
+    assert source.at(4) == whole
+    flops = [sum(operation.flops for operation in one.operations) for one in (source.at(4), whole)]
     assert 16 < batches.mean(4) < 64
     assert flops[0] / flops[1] == pytest.approx(batches.mean(4) / 64, rel=0.1)
 
@@ -79,7 +80,7 @@ def test_the_mean_batch_lies_between_two_lengths() -> None:
 @pytest.mark.slow
 def test_the_less_is_padded_the_faster() -> None:
     found = {name: gpt2(name) for name in ("longest", "bucketed", "max-tokens", "packed")}
-    speeds = [predict_speed(one, GPUS["a10"], traces(one)(8)) for one in found.values()]
+    speeds = [predict_speed(one, GPUS["a10"], traces(one).at(8)) for one in found.values()]
     assert speeds[0] < speeds[1] < speeds[2]
     assert speeds[2] < speeds[3] * 1.1
     paddings = [Batches(one).padding(8) for one in found.values()]
@@ -123,21 +124,21 @@ def test_a_batch_in_one_row_is_equal_to_the_byte_in_short_rows() -> None:
 def test_one_row_needs_the_memory_of_the_worst_total_and_works_as_the_mean_one() -> None:
     lengths = "min=16,p50=32,max=256"
     workload = gpt2("padding-free", sample_lengths=lengths, sequence_length=256, **FLASH)
-    batches, at = Batches(workload), traces(workload)
+    batches, source = Batches(workload), traces(workload)
     total = batches.worst_total(8)
     assert 8 * batches.lengths.mean < total < 8 * 256
     row = replace(workload, sequence_length=64)
-    assert at(8).peak_by_category() == trace(row, -(-total // 64), A10).peak_by_category()
-    assert at(8).batch_size == 8
+    assert source.at(8).peak_by_category() == trace(row, -(-total // 64), A10).peak_by_category()
+    assert source.at(8).batch_size == 8
     padded = gpt2("longest", sample_lengths=lengths, sequence_length=256, precision="bf16-mixed")
-    speeds = [predict_speed(one, GPUS["a10"], traces(one)(16)) for one in (padded, workload)]
+    speeds = [predict_speed(one, GPUS["a10"], traces(one).at(16)) for one in (padded, workload)]
     assert speeds[0] < speeds[1]
 
 
 @small
 def test_attention_in_one_row_stays_within_samples() -> None:
     workload = gpt2("padding-free", sample_lengths="min=256,max=256", sequence_length=256, **FLASH)
-    found, whole = traces(workload)(4), trace(workload, 4, A10)
+    found, whole = traces(workload).at(4), trace(workload, 4, A10)
     flops = [sum(operation.flops for operation in one.operations) for one in (found, whole)]
     assert flops[0] == pytest.approx(flops[1], rel=1e-3)
 

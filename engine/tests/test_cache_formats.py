@@ -46,7 +46,7 @@ small = pytest.mark.usefixtures("small_models")
 def traced(cache_format: CacheFormat, new_tokens: int, batch_size: int = 8) -> Trace:
     workload = small_workload("llama-3.2-1b", precision="bf16-true")
     texts = Texts(PROMPT, new_tokens, cache_format=cache_format)
-    return generation_traces(workload, texts, A100, alone=True)(batch_size)
+    return generation_traces(workload, texts, A100, alone=True).at(batch_size)
 
 
 def read(cache: Cache, lengths: list[int], device: str = "cpu") -> Iterator[None]:
@@ -190,7 +190,7 @@ def test_beams_reorder_a_cache_where_it_is() -> None:
     workload = small_workload("llama-3.2-1b")
     for cache_format in (CacheFormat.OFFLOADED, CacheFormat.QUANTO_INT4, CacheFormat.FP8):
         texts = Texts(PROMPT, 16, 3, cache_format)
-        found = generation_traces(workload, texts, A100, alone=True)(2)
+        found = generation_traces(workload, texts, A100, alone=True).at(2)
         assert found.peak_by_category()[1]["cache"] > 0 or found.host_bytes
 
 

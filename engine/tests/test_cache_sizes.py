@@ -32,7 +32,7 @@ PUBLISHED_MIB = {"llama-3-8b": 256, "mixtral-8x7b": 256, "llama-3.3-70b": 640}
 def test_a_cache_is_as_large_as_llama_cpp_reports(model: str, cache_format: CacheFormat) -> None:
     workload = Workload.parse({"model": model, "precision": "bf16-true"})
     texts = Texts(prompt_length=2048, new_tokens=1, cache_format=cache_format)
-    traced = generation_traces(workload, texts, cuda_behaviour(8.0), alone=True)(1)
+    traced = generation_traces(workload, texts, cuda_behaviour(8.0), alone=True).at(1)
     assert cache_bytes(traced) == PUBLISHED_MIB[model] * 2**20
 
 

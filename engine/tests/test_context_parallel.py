@@ -19,8 +19,8 @@ from engine.step.training import build_model
 from engine.tests.several_gpus import bytes_of
 from engine.tests.small import SMALL
 from engine.traces.batch_rule import trace_every_batch_size
-from engine.traces.shallow_models import Depths
-from engine.traces.tracer import trace
+from engine.traces.shallow_models import ShallowModels
+from engine.traces.tracer import WholeModel, trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
 
@@ -134,14 +134,14 @@ def test_what_it_combines_with(fields: dict[str, Any]) -> None:
 
 def test_sizes_are_affine_in_the_batch() -> None:
     workload = among(4)
-    assert trace_every_batch_size(workload, AMPERE)(7).sizes == trace(workload, 7, AMPERE).sizes
+    assert trace_every_batch_size(workload, AMPERE).at(7).sizes == trace(workload, 7, AMPERE).sizes
 
 
 def test_deep_models_are_traced_by_way_of_shallow_ones() -> None:
     config = {"model_type": "llama"} | SMALL["llama"] | {"num_hidden_layers": 16}
     workload = among(2, config=config)
-    depths = Depths(workload, AMPERE)
-    given, whole = depths(BATCH_SIZE), trace(workload, BATCH_SIZE, AMPERE)
+    depths = ShallowModels(WholeModel(workload, AMPERE))
+    given, whole = depths.at(BATCH_SIZE), trace(workload, BATCH_SIZE, AMPERE)
     assert "blocks in place of 16" in depths.how
     assert given.sizes == whole.sizes
     assert given.events == whole.events

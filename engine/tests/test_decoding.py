@@ -18,7 +18,7 @@ from engine.tracing.lowering import cuda_behaviour
 
 def speed_of(workload: Workload, gpu: str, texts: Texts, batch_size: int) -> GenerationSpeed:
     behaviour = cuda_behaviour(GPUS[gpu].compute_capability)
-    trace = generation_traces(workload, texts, behaviour, alone=True)(batch_size)
+    trace = generation_traces(workload, texts, behaviour, alone=True).at(batch_size)
     return generation_speed(trace, texts, GPUS[gpu], workload.precision)
 
 

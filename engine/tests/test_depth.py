@@ -22,8 +22,8 @@ from engine.models.presets import Preset
 from engine.prediction.analysis import analyze_predicted
 from engine.tests.conftest import slow, small_workload
 from engine.traces import shallow_models, workloads
-from engine.traces.shallow_models import Depths
-from engine.traces.tracer import trace, trace_model
+from engine.traces.shallow_models import ShallowModels
+from engine.traces.tracer import WholeModel, trace, trace_model
 from engine.traces.workloads import trace_workload
 from engine.tracing.alignment import NotRepeating, aligned, between
 from engine.tracing.blocks import Run, runs_of, with_fewer
@@ -46,9 +46,9 @@ def deep(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
 
 def assert_same_as_whole(workload: Workload, batch_sizes: tuple[int, ...] = (3, 2)) -> str:
     """Assert that a workload's trace is that of the whole model; how it was traced."""
-    traced = Depths(workload, HOPPER)
+    traced = ShallowModels(WholeModel(workload, HOPPER))
     for batch_size in batch_sizes:  # the second needs one shallow model only
-        found, expected = traced(batch_size), trace(workload, batch_size, HOPPER)
+        found, expected = traced.at(batch_size), trace(workload, batch_size, HOPPER)
         assert found == expected
         assert found.operations == expected.operations
         assert found.host_bytes == expected.host_bytes
@@ -172,9 +172,9 @@ def test_a_stage_of_a_pipeline_comes_out_as_if_it_were_traced_whole(
     shared = {"pipeline_parallel": 2, "world_size": 2, "gradient_accumulation": 3} | fields
     workload = small_workload("llama-3.2-1b", **shared)
     for rank in (0, workload.world_size // 2):
-        traced = Depths(workload, HOPPER, rank=rank)
+        traced = ShallowModels(WholeModel(workload, HOPPER, rank))
         for batch_size in (3, 2):
-            found, expected = traced(batch_size), trace(workload, batch_size, HOPPER, rank=rank)
+            found, expected = traced.at(batch_size), trace(workload, batch_size, HOPPER, rank=rank)
             assert found == expected
             assert found.operations == expected.operations
         assert traced.how.startswith(how)
@@ -247,10 +247,12 @@ def test_a_wrong_guess_is_found_by_comparing_a_deeper_model(
 def test_what_was_found_before_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     deep(monkeypatch, num_hidden_layers=12)
     workload = small_workload("bert")
-    first = Depths(workload, HOPPER)
-    first(2)
+    first = ShallowModels(WholeModel(workload, HOPPER))
+    first.at(2)
     monkeypatch.setattr(shallow_models, "_check_alike", None)  # fails if it is called
-    assert Depths(workload, HOPPER, first.margin)(1) == trace(workload, 1, HOPPER)
+    assert ShallowModels(WholeModel(workload, HOPPER), first.margin).at(1) == trace(
+        workload, 1, HOPPER
+    )
 
 
 @small
@@ -268,19 +270,19 @@ def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models
 ) -> None:
     whole: list[int] = []
 
-    def count(model: Any, workload: Workload, batch_size: int, *rest: Any) -> Trace:
+    def count(source: WholeModel, model: Any, batch_size: int) -> Trace:
         whole.extend([batch_size] * (len(model.bert.encoder.layer) == 12))
-        return trace_model(model, workload, batch_size, *rest)
+        return trace_model(model, source.workload, batch_size, source.behaviour)
 
     deep(monkeypatch, num_hidden_layers=12)
     monkeypatch.setattr(workloads, "trace_every_batch_size", not_alike)
-    monkeypatch.setattr(shallow_models, "trace_model", count)
+    monkeypatch.setattr(WholeModel, "trace", count)
     workload = small_workload("bert")
     events: list[Emitted] = []
-    trace_at = trace_workload(workload, HOPPER, events.append)
+    traces = trace_workload(workload, HOPPER, events.append)
     for batch_size in (3, 5):
-        assert trace_at(batch_size) == trace(workload, batch_size, HOPPER)
-        assert trace_at(batch_size).alone
+        assert traces.at(batch_size) == trace(workload, batch_size, HOPPER)
+        assert traces.at(batch_size).alone
     assert whole == []
     (warned,) = (one for one in events if isinstance(one, Log) and one.level == "warning")
     assert warned.message == "not alike; tracing each batch size separately"

@@ -125,7 +125,7 @@ def test_the_peak_is_that_of_generate(model: str, fields: dict[str, Any], texts:
     workload = generating_workload(small_workload(model, **fields), texts)
     measured = peak_of_generate(workload, texts)
     assert peak_of_ours(workload, texts, torch.is_floating_point) == measured
-    traced = generation_traces(workload, texts, None)(BATCH_SIZE)
+    traced = generation_traces(workload, texts, None).at(BATCH_SIZE)
     assert traced.peak_by_category()[0] == peak_of_ours(workload, texts)
 
 
@@ -134,7 +134,7 @@ def test_the_cache_has_keys_and_values_of_each_group_of_heads(cache_format: Cach
     workload = small_workload("llama-3.2-1b", precision="bf16-true")
     config = workload.preset.config()
     texts = Texts(16, 1984, cache_format=cache_format)
-    _, breakdown = generation_traces(workload, texts, A100)(8).peak_by_category()
+    _, breakdown = generation_traces(workload, texts, A100).at(8).peak_by_category()
     width = config["hidden_size"] // config["num_attention_heads"]
     token = 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * width
     assert breakdown[Category.CACHE] == pytest.approx(8 * 1999 * token, rel=0.3)
@@ -144,7 +144,7 @@ def test_the_cache_has_keys_and_values_of_each_group_of_heads(cache_format: Cach
 def test_a_sliding_window_bounds_the_cache() -> None:
     workload = small_workload("gemma-3-1b")
     short, long = (
-        generation_traces(workload, Texts(16, new), A100)(2).peak_by_category()[1]["cache"]
+        generation_traces(workload, Texts(16, new), A100).at(2).peak_by_category()[1]["cache"]
         for new in (100, 200)
     )
     assert short < long < 1.9 * short  # one of its two layers has a window
@@ -153,12 +153,12 @@ def test_a_sliding_window_bounds_the_cache() -> None:
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_every_batch_size_is_what_a_trace_of_it_has(num_beams: int) -> None:
     workload, texts = small_workload("llama-3.2-1b"), Texts(32, 32, num_beams)
-    at = generation_traces(workload, texts, A100)
-    alone = [generation_traces(workload, texts, A100)(size) for size in (1, 2)]
-    assert [at(size).peak_by_category() for size in (1, 2)] == [
+    traces = generation_traces(workload, texts, A100)
+    alone = [generation_traces(workload, texts, A100).at(size) for size in (1, 2)]
+    assert [traces.at(size).peak_by_category() for size in (1, 2)] == [
         one.peak_by_category() for one in alone
     ]
-    assert at(64).peak_by_category()[0] > at(8).peak_by_category()[0]
+    assert traces.at(64).peak_by_category()[0] > traces.at(8).peak_by_category()[0]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,9 @@ def test_quantized_weights_generate_without_adapters() -> None:
     whole, packed = (
         generation_traces(
             small_workload("gpt2", quantization=kept, optimizer="none"), Texts(8, 8), A100
-        )(1).peak_by_category()[1][Category.PARAMETERS]
+        )
+        .at(1)
+        .peak_by_category()[1][Category.PARAMETERS]
         for kept in ("none", "nf4")
     )
     assert packed < whole
@@ -216,7 +218,7 @@ def test_quantized_weights_generate_without_adapters() -> None:
 
 @pytest.mark.slow
 def test_an_encoder_reads_once_and_only_the_decoders_own_cache_grows() -> None:
-    traced = generation_traces(small_workload("t5-small"), Texts(64, 60), A100, alone=True)(2000)
+    traced = generation_traces(small_workload("t5-small"), Texts(64, 60), A100, alone=True).at(2000)
     phases = [name for _, name in traced.phases]
     assert phases.count(ENCODING) == 1
     assert at_more_lengths(traced).peak_by_category() == traced.peak_by_category()

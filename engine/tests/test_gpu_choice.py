@@ -24,7 +24,7 @@ from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
 from engine.prediction.probe import timed
 from engine.tests.conftest import step_of
-from engine.traces.workloads import trace_request
+from engine.traces.workloads import KeptTraces
 
 WIDE = RelativeRange(0.8, 1.25)
 Choose = Callable[..., tuple[AnalysisRequest, str]]
@@ -69,7 +69,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
         monkeypatch.setattr(gpu_choice, "_prediction", prediction)
         events: list[Event] = [] if logged is None else logged
         by_name = {name.replace("_", "-"): price for name, price in prices.items()}
-        return choose_gpu(request, events.append, trace_request, NO_EXPERIENCE, by_name)
+        return choose_gpu(request, events.append, KeptTraces(files=None), NO_EXPERIENCE, by_name)
 
     return chosen
 

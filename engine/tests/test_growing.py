@@ -20,7 +20,7 @@ A100 = cuda_behaviour(8.0)
 
 
 def traced(model: str, texts: Texts, batch_size: int) -> Trace:
-    return generation_traces(small_workload(model), texts, A100, alone=True)(batch_size)
+    return generation_traces(small_workload(model), texts, A100, alone=True).at(batch_size)
 
 
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "gemma-3-1b"])

@@ -69,7 +69,8 @@ def test_generating_from_longer_prompts_is_the_same_with_other_sizes() -> None:
     workload, behaviour = request_of().workload, cuda_behaviour(8.0)
     short, longer = (
         replace(
-            generation_traces(workload, Texts(length, 8), behaviour, alone=True)(1), batch_size=unit
+            generation_traces(workload, Texts(length, 8), behaviour, alone=True).at(1),
+            batch_size=unit,
         )
         for unit, length in ((1, 128), (2, 256))
     )

@@ -99,9 +99,9 @@ def test_a_model_that_attends_to_images_one_by_one_comes_out_as_if_traced(
 ) -> None:
     workload = small_workload(model, **fields)
     events: list[Event] = []
-    at = trace_workload(workload, HOPPER, events.append)
+    traces = trace_workload(workload, HOPPER, events.append)
     for batch_size in (1, 4, 11):
-        found, expected = at(batch_size), trace(workload, batch_size, HOPPER)
+        found, expected = traces.at(batch_size), trace(workload, batch_size, HOPPER)
         assert found == expected
         assert found.operations == expected.operations
         assert found.host_bytes == expected.host_bytes

@@ -129,8 +129,8 @@ def test_a_tiled_score_is_that_of_all_logits() -> None:
 @pytest.mark.parametrize("method", ["dpo", slow("kto"), slow("grpo")])
 def test_two_batch_sizes_give_every_other(method: str) -> None:
     workload = small_workload("llama-3.2-1b", method=method)
-    trace_at = trace_every_batch_size(workload, None)
-    assert trace_at(7).peak_by_category() == trace(workload, 7, None).peak_by_category()
+    traces = trace_every_batch_size(workload, None)
+    assert traces.at(7).peak_by_category() == trace(workload, 7, None).peak_by_category()
 
 
 @pytest.mark.parametrize("behaviour", [None, A10], ids=["cpu", "a10"])
@@ -138,9 +138,9 @@ def test_text_by_text_the_steps_of_orpo_grow_with_the_batch(
     behaviour: CudaBehaviour | None,
 ) -> None:
     workload = small_workload("gpt2", method="orpo")
-    trace_at = trace_every_batch_size(workload, behaviour)
+    traces = trace_every_batch_size(workload, behaviour)
     for batch_size in (2, 5, 9):
-        found, expected = trace_at(batch_size), trace(workload, batch_size, behaviour)
+        found, expected = traces.at(batch_size), trace(workload, batch_size, behaviour)
         assert found == expected
         assert found.operations == expected.operations
 

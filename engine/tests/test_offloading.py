@@ -140,7 +140,7 @@ def test_less_memory_takes_more_time(checkpointing: bool) -> None:
 def test_the_host_holds_more_for_more_samples() -> None:
     workload = offloaded(gradient_checkpointing=True)
     every = trace_every_batch_size(workload, A10)
-    assert every(7).host_bytes == trace(workload, 7, A10).host_bytes
+    assert every.at(7).host_bytes == trace(workload, 7, A10).host_bytes
 
 
 def test_the_answer_says_what_the_host_holds_and_does() -> None:

@@ -52,7 +52,7 @@ def test_sizes_are_affine_in_the_batch(
         pytest.importorskip("peft")
     workload = shared(model, parallelism, **fields)
     at_seven = trace(workload, 7, AMPERE)
-    predicted = trace_every_batch_size(workload, AMPERE)(7)
+    predicted = trace_every_batch_size(workload, AMPERE).at(7)
     assert predicted.sizes == at_seven.sizes
     assert predicted.events == at_seven.events
 

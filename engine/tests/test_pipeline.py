@@ -116,8 +116,8 @@ def test_a_middle_stage_with_more_layers_may_be_the_fullest() -> None:
     workload = staged(3, 3, stage_layers="1,2,1")
     first, middle, last = peaks(workload)
     assert middle > first
-    trace_at = trace_workload(workload, AMPERE, lambda _: None)
-    why = trace_at(BATCH_SIZE).caveats[-1]
+    traces = trace_workload(workload, AMPERE, lambda _: None)
+    why = traces.at(BATCH_SIZE).caveats[-1]
     assert why.startswith("Stage ")
     assert ("Stage 2 of 3" in why) == (middle > last)
 

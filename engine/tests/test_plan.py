@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from engine.prediction.probe import timed
 from engine.tests.conftest import step_of
 from engine.traces import workloads
 from engine.traces.batch_rule import trace_every_batch_size
-from engine.traces.tracer import TraceAt
+from engine.traces.source import TraceSource
 
 
 def ask(gpu: str = "a10", **fields: object) -> AnalysisRequest:
@@ -68,7 +69,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
 
     def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
         predict = predictor(fixed_gib, each)
-        monkeypatch.setattr(plan_module, "_predictor", lambda *_: (predict, predict, None, None))
+        made = SimpleNamespace(predict=predict, fit=predict, speed=None, step_time=None)
+        monkeypatch.setattr(plan_module, "_Predictions", lambda *_: made)
         monkeypatch.setattr(plan_module, "Climb", lambda *_: None)
         return plan(request, quiet)
 
@@ -200,7 +202,7 @@ def test_the_global_batch_limits_every_gpu(planned: Callable[..., Plan]) -> None
 def test_gpus_with_equal_traces_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[object] = []
 
-    def counted(*given: Any) -> TraceAt:
+    def counted(*given: Any) -> TraceSource:
         traced.append(given)
         return trace_every_batch_size(*given)
 

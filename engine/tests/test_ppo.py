@@ -65,8 +65,8 @@ def test_a_reward_model_with_another_vocabulary_is_refused(
 @pytest.mark.slow
 def test_every_batch_size_is_what_a_trace_of_it_has() -> None:
     workload = small_workload("llama-3.2-1b", method="ppo", completion_length=20)
-    at = trace_every_batch_size(workload, None)
-    assert at(5).peak_by_category() == trace(workload, 5, None).peak_by_category()
+    traces = trace_every_batch_size(workload, None)
+    assert traces.at(5).peak_by_category() == trace(workload, 5, None).peak_by_category()
 
 
 @pytest.mark.slow

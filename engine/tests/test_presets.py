@@ -125,8 +125,8 @@ def test_a_few_traces_give_every_batch_size(name: str, precision: Precision) -> 
         with pytest.raises(NotAffine):
             trace_every_batch_size(workload, behaviour)
         return
-    trace_at = trace_every_batch_size(workload, behaviour)
-    assert trace_at(11) == trace(workload, 11, behaviour)
+    traces = trace_every_batch_size(workload, behaviour)
+    assert traces.at(11) == trace(workload, 11, behaviour)
 
 
 @pytest.mark.slow

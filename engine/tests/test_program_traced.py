@@ -96,12 +96,12 @@ class TestTheTrace:
 
     def test_two_traces_give_every_batch_size(self, tmp_path: Path) -> None:
         program = loop(tmp_path)
-        at = trace_script_at_every_batch_size(program, A10, pytest.fail)
-        assert at(37).sizes == trace_script(program, 37, A10).sizes
+        traces = trace_script_at_every_batch_size(program, A10, pytest.fail)
+        assert traces.at(37).sizes == trace_script(program, 37, A10).sizes
 
     def test_batches_are_full_however_little_data_there_is(self, tmp_path: Path) -> None:
-        at = trace_script_at_every_batch_size(loop(tmp_path), None, pytest.fail)
-        assert at(1000).peak_by_category()[0] > at(500).peak_by_category()[0] * 1.5
+        traces = trace_script_at_every_batch_size(loop(tmp_path), None, pytest.fail)
+        assert traces.at(1000).peak_by_category()[0] > traces.at(500).peak_by_category()[0] * 1.5
 
     @pytest.mark.parametrize(
         ("flag", "variable"), [("--batch-size", None), (None, "BATCH"), (None, None)]
@@ -179,14 +179,14 @@ class TestTheTrace:
     def test_where_only_even_batches_are_taken_two_give_all_of_them(self, tmp_path: Path) -> None:
         program = loop(tmp_path, "assert len(x) % 2 == 0, 'odd'")
         said: list[str] = []
-        at = trace_script_at_every_batch_size(program, A10, said.append)
+        traces = trace_script_at_every_batch_size(program, A10, said.append)
         assert said == ["train.py takes no batch of 3, so only even ones are tried."]
-        assert said[0] in at(16).caveats
-        assert at(16).batch_multiple == 2
-        assert at(16).slopes
-        assert at(16).sizes == trace_script(program, 16, A10).sizes
+        assert said[0] in traces.at(16).caveats
+        assert traces.at(16).batch_multiple == 2
+        assert traces.at(16).slopes
+        assert traces.at(16).sizes == trace_script(program, 16, A10).sizes
         with pytest.raises(CannotTrace, match="AssertionError: odd"):
-            at(17)
+            traces.at(17)
 
     def test_a_stream_of_data_has_no_end(self, tmp_path: Path) -> None:
         before = (
@@ -261,8 +261,8 @@ class TestWhatIsRefused:
 
     def test_a_value_that_ends_the_run_decides_nothing(self, tmp_path: Path) -> None:
         program = loop(tmp_path, "assert loss < 100, 'diverged'")
-        at = trace_script_at_every_batch_size(program, None, pytest.fail)
-        assert at(37).sizes == trace_script(program, 37, None).sizes
+        traces = trace_script_at_every_batch_size(program, None, pytest.fail)
+        assert traces.at(37).sizes == trace_script(program, 37, None).sizes
 
 
 class TestNothingStaysBehind:

@@ -12,7 +12,7 @@ from engine.interface.workload import Workload
 from engine.measurement.checks import validate_backward
 from engine.prediction.analysis import analyze_predicted, predict_batch
 from engine.traces.batch_rule import trace_every_batch_size
-from engine.traces.tracer import TraceAt
+from engine.traces.source import TraceSource
 from engine.tracing.lowering import cuda_behaviour
 
 GIB = 2**30
@@ -22,15 +22,15 @@ BERT = Workload("bert", optimizer="none", mode="eval", sequence_length=128)  # t
 
 
 @pytest.fixture(scope="module")
-def bert_on_a10() -> TraceAt:
+def bert_on_a10() -> TraceSource:
     return trace_every_batch_size(BERT, cuda_behaviour(8.6))
 
 
 @pytest.mark.parametrize(("batch_size", "published_gib"), [(8, 1.04), (16, 1.62), (288, 21.33)])
 def test_bert_on_an_a10_is_within_two_percent(
-    bert_on_a10: TraceAt, batch_size: int, published_gib: float
+    bert_on_a10: TraceSource, batch_size: int, published_gib: float
 ) -> None:
-    predicted = bert_on_a10(batch_size).replay().peak_allocated_bytes / GIB
+    predicted = bert_on_a10.at(batch_size).replay().peak_allocated_bytes / GIB
     assert predicted == pytest.approx(published_gib, rel=0.02)
 
 

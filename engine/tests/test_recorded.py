@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -275,10 +276,10 @@ class TestScripts:
         from engine.script.batch_sizes import trace_request
         from engine.tracing.lowering import behaviour_of
 
-        trace_at = trace_request(self.REQUEST, behaviour_of(GPUS["h100"]), lambda _: None)
-        even = lambda size: replace(trace_at(size), batch_multiple=2)  # noqa: E731
+        traces = trace_request(self.REQUEST, behaviour_of(GPUS["h100"]), lambda _: None)
+        rule = SimpleNamespace(at=lambda size: replace(traces.at(size), batch_multiple=2))
         file = recorded(run(15, 0.004))
-        _, host = on_recorded_host(self.REQUEST, GPUS["h100"], even, file)
+        _, host = on_recorded_host(self.REQUEST, GPUS["h100"], rule, file)
         assert host.host_caveats() == [
             "runs.jsonl does not tell the launch time: the script takes multiples of 2 (batch 15)."
         ]

@@ -83,7 +83,7 @@ def test_scratch_at_every_batch_size_is_as_if_traced_there() -> None:
     config = '{"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, '
     config += '"num_attention_heads": 2, "intermediate_size": 128, "vocab_size": 99}'
     workload = Workload.parse({"config": config, "sequence_length": 128})
-    given_by_rule = trace_workload(workload, H100, lambda _: None)(40)
+    given_by_rule = trace_workload(workload, H100, lambda _: None).at(40)
     traced = trace(workload, 40, H100)
     assert given_by_rule.sizes == traced.sizes
     assert given_by_rule.column_sums == traced.column_sums

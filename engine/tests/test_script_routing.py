@@ -77,7 +77,7 @@ def test_all_experts_together_get_what_was_chosen(
 def test_the_answer_says_what_was_taken_to_be_alike(folder: Path) -> None:
     factory = written(folder, MIXTURE.format(choosing=TOPK, selecting=WHERE))
     warned: list[str] = []
-    caveats = trace_script_at_every_batch_size(factory, A10, warned.append)(8).caveats
+    caveats = trace_script_at_every_batch_size(factory, A10, warned.append).at(8).caveats
     assert warned == []
     (said,) = (caveat for caveat in caveats if "a choice among several" in caveat)
     assert "torch.where(chosen == number)" in said

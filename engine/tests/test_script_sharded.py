@@ -326,8 +326,8 @@ def test_what_changes_no_peak_changes_none(folder: Path, lines: dict[str, Any]) 
 @pytest.mark.parametrize("options", ["", BF16], ids=["fp32", "bf16"])
 def test_sizes_are_affine_in_the_batch(folder: Path, options: str) -> None:
     factory = sharded(folder, options)
-    trace_at = trace_script_at_every_batch_size(factory, A10, pytest.fail)
-    predicted, traced = trace_at(21), trace_script(factory, 21, A10)
+    traces = trace_script_at_every_batch_size(factory, A10, pytest.fail)
+    predicted, traced = traces.at(21), trace_script(factory, 21, A10)
     assert predicted.sizes == traced.sizes
     assert predicted.events == traced.events
     assert predicted.streams == traced.streams

@@ -56,9 +56,9 @@ def script(folder: Path, lengths: str) -> Program:
 def test_every_batch_is_padded_as_the_worst_one_is(tmp_path: Path, batch_size: int) -> None:
     warned: list[str] = []
     differing = script(tmp_path, "[8 + 7 * n % 50 for n in range(100)] + [96] + [20] * 9")
-    found = trace_script_at_every_batch_size(differing, A10, warned.append)(batch_size)
+    found = trace_script_at_every_batch_size(differing, A10, warned.append).at(batch_size)
     alike = script(tmp_path, "[96] * 100")
-    expected = trace_script_at_every_batch_size(alike, A10, warned.append)(batch_size)
+    expected = trace_script_at_every_batch_size(alike, A10, warned.append).at(batch_size)
     assert warned == []
     assert found.peak_by_category() == expected.peak_by_category()
     (said,) = (one for one in found.caveats if one not in expected.caveats)
@@ -97,7 +97,7 @@ def test_joined_samples_of_random_sizes_are_a_little_larger_than_the_mean(tmp_pa
     for points in ("random.randint(100, 300)", "200", "300"):
         path.write_text(JOINED.format(points=points))
         found = trace_script_at_every_batch_size(program, A10, warned.append)
-        peaks[points] = [found(size).peak_of_last_step() for size in (64, 128)]
+        peaks[points] = [found.at(size).peak_of_last_step() for size in (64, 128)]
     assert warned == []  # as much for each sample at every batch size
     for differing, mean, most in zip(*peaks.values(), strict=True):
         assert mean < differing < 1.3 * mean < most

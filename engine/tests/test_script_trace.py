@@ -44,10 +44,10 @@ class TestTheTrace:
         assert trace_script(factory, 8, None).peak_by_category()[1] == measured.breakdown
 
     def test_two_traces_give_every_batch_size(self) -> None:
-        at = trace_script_at_every_batch_size(Factory.of(EXAMPLE), A10, pytest.fail)
+        traces = trace_script_at_every_batch_size(Factory.of(EXAMPLE), A10, pytest.fail)
         whole = trace_script(Factory.of(EXAMPLE), 37, A10)
-        assert at(37).sizes == whole.sizes
-        assert at(37).replay() == whole.replay()
+        assert traces.at(37).sizes == whole.sizes
+        assert traces.at(37).replay() == whole.replay()
 
     @pytest.mark.parametrize(
         "last",
@@ -66,9 +66,9 @@ class TestTheTrace:
     def test_operations_across_the_batch_are_traced(self, folder: Path, last: str) -> None:
         """Code may compare samples with each other, or halve, cut and split the batch."""
         factory = linear(folder, last=last)
-        at = trace_script_at_every_batch_size(factory, A10, lambda _warning: None)
+        traces = trace_script_at_every_batch_size(factory, A10, lambda _warning: None)
         for batch_size in (1, 5, 40, 500):
-            assert at(batch_size).sizes == trace_script(factory, batch_size, A10).sizes
+            assert traces.at(batch_size).sizes == trace_script(factory, batch_size, A10).sizes
 
     def test_categories_are_found_automatically(self, folder: Path) -> None:
         found = trace_script(linear(folder), 8, None).peak_by_category()[1]
@@ -138,8 +138,8 @@ class TestTheTrace:
     def test_steps_that_differ_by_batch_size_are_traced_at_each_size(self, folder: Path) -> None:
         warned: list[str] = []
         code = LINEAR.format(optimizer=ADAM, last="[x + i for i in range(batch_size)]")
-        at = trace_script_at_every_batch_size(written(folder, code), A10, warned.append)
-        assert at(5).sizes == trace_script(written(folder, code), 5, A10).sizes
+        traces = trace_script_at_every_batch_size(written(folder, code), A10, warned.append)
+        assert traces.at(5).sizes == trace_script(written(folder, code), 5, A10).sizes
         assert "tracing each batch size separately" in warned[0]
 
     def test_a_trace_leaves_nothing_behind(self, folder: Path) -> None:

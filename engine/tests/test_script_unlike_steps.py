@@ -52,9 +52,9 @@ def test_an_answer_says_what_its_trace_does_not_tell(folder: Path) -> None:
 def test_steps_that_grow_are_told(folder: Path) -> None:
     keep = "kept = globals().setdefault('kept', []); kept.append(x.repeat(1, 99))"
     factory = linear(folder, last=keep)
-    at = trace_script_at_every_batch_size(factory, A10, lambda _warning: None)
+    traces = trace_script_at_every_batch_size(factory, A10, lambda _warning: None)
     for batch_size in (1, 2, 5):
-        _, said = at(batch_size).caveats
+        _, said = traces.at(batch_size).caveats
         assert said.startswith("Steps differ: at batch 2 the tensors of step 3 take")
 
 

@@ -143,7 +143,7 @@ def test_a_larger_batch_may_check_values_that_a_smaller_one_does_not(folder: Pat
     )
     factory = written(folder, READING.replace("{body}", "\n        ".join(lines)))
     warned: list[str] = []
-    found = trace_script_at_every_batch_size(factory, A10, warned.append)(32)
+    found = trace_script_at_every_batch_size(factory, A10, warned.append).at(32)
     assert warned == []
     assert found.peak_by_category() == trace_script(factory, 32, A10).peak_by_category()
 

@@ -38,8 +38,8 @@ def test_formats_kernels_optimizer_values_and_what_stays_on_the_host_are_told(
     folder: Path,
 ) -> None:
     warned: list[str] = []
-    at = trace_script_at_every_batch_size(written(folder, CODE), A10, warned.append)
-    first, values, host = at(8).caveats
+    traces = trace_script_at_every_batch_size(written(folder, CODE), A10, warned.append)
+    first, values, host = traces.at(8).caveats
     assert first == (
         "3 steps were traced. The last one has matrix products in bf16, FlashAttention, "
         "AdamW (fused)."

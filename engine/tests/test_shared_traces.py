@@ -7,8 +7,9 @@ import pytest
 from engine.gpus import GPUS
 from engine.tests.conftest import small_workload
 from engine.traces.batch_rule import trace_every_batch_size
-from engine.traces.tracer import TraceAt, trace
-from engine.traces.workloads import SharedTraces
+from engine.traces.shared import SharedTraces
+from engine.traces.source import TraceSource
+from engine.traces.tracer import WholeModel, trace
 from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
 from engine.tracing.trace import Trace
 
@@ -22,7 +23,7 @@ def test_a_shared_trace_equals_a_trace_for_that_gpu(precision: str) -> None:
     workload = small_workload("bert", precision=precision)
     made = 0
 
-    def trace_every(behaviour: CudaBehaviour) -> TraceAt:
+    def trace_every(behaviour: CudaBehaviour) -> TraceSource:
         nonlocal made
         made += 1
         return trace_every_batch_size(workload, behaviour)
@@ -31,7 +32,10 @@ def test_a_shared_trace_equals_a_trace_for_that_gpu(precision: str) -> None:
     for name in NAMES:
         behaviour = cuda_behaviour(GPUS[name].compute_capability)
         for batch_size in (1, 7):
-            ours, alone = shared.of(behaviour)(batch_size), trace(workload, batch_size, behaviour)
+            ours, alone = (
+                shared.of(behaviour).at(batch_size),
+                trace(workload, batch_size, behaviour),
+            )
             assert (ours.events, ours.sizes) == (alone.events, alone.sizes), name
             assert ours.replay() == alone.replay()
             capacity = alone.replay().peak_reserved_bytes
@@ -46,16 +50,14 @@ def test_a_separately_traced_batch_size_is_traced_on_demand() -> None:
     workload = small_workload("bert")
     traced: list[int] = []
 
-    def trace_every(behaviour: CudaBehaviour) -> TraceAt:
-        def at(batch_size: int) -> Trace:
+    class Counted(WholeModel):
+        def at(self, batch_size: int) -> Trace:
             traced.append(batch_size)
-            return trace(workload, batch_size, behaviour)
+            return super().at(batch_size)
 
-        return at
-
-    trace_at = SharedTraces(trace_every).of(cuda_behaviour(8.6))
-    trace_at(7)
+    traces = SharedTraces(lambda behaviour: Counted(workload, behaviour)).of(cuda_behaviour(8.6))
+    traces.at(7)
     assert 1 not in traced
-    trace_at(1)
-    trace_at(1)
+    traces.at(1)
+    traces.at(1)
     assert traced.count(1) == 1

@@ -15,10 +15,10 @@ from engine.events import Event, Log
 from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.tests.conftest import small_workload
-from engine.traces import shallow_models, workloads
+from engine.traces import tracer, workloads
 from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.source import TraceSource
 from engine.traces.trace_files import FOLDER_VARIABLE, TraceFiles, trace_files
-from engine.traces.tracer import TraceAt
 from engine.traces.workloads import KeptTraces
 from engine.tracing.lowering import cuda_behaviour
 
@@ -39,7 +39,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Precision]:
     """The precision of each workload that was really traced."""
     counted: list[Precision] = []
 
-    def trace(workload: Workload, *others: Any) -> TraceAt:
+    def trace(workload: Workload, *others: Any) -> TraceSource:
         counted.append(workload.precision)
         return trace_every_batch_size(workload, *others)
 
@@ -53,9 +53,11 @@ def asked(**fields: object) -> AnalysisRequest:
     )
 
 
-def traced(files: TraceFiles | None, request: AnalysisRequest, capability: float = 8.6) -> TraceAt:
+def traced(
+    files: TraceFiles | None, request: AnalysisRequest, capability: float = 8.6
+) -> TraceSource:
     """As a process finds them that has traced nothing yet."""
-    return KeptTraces(files=files)(request, cuda_behaviour(capability), silent)
+    return KeptTraces(files=files).of(request, cuda_behaviour(capability), silent)
 
 
 def test_another_process_finds_equal_traces(files: TraceFiles, made: list[Precision]) -> None:
@@ -63,21 +65,21 @@ def test_another_process_finds_equal_traces(files: TraceFiles, made: list[Precis
     again = traced(files, asked())
     assert len(made) == 1
     for batch_size in (1, 2, 7, 100):
-        assert again(batch_size) == fresh(batch_size)
-        assert again(batch_size).operations == fresh(batch_size).operations
-        assert again(batch_size).replay() == fresh(batch_size).replay()
+        assert again.at(batch_size) == fresh.at(batch_size)
+        assert again.at(batch_size).operations == fresh.at(batch_size).operations
+        assert again.at(batch_size).replay() == fresh.at(batch_size).replay()
 
 
 def test_batch_one_is_kept_once_it_was_traced(
     files: TraceFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = traced(files, asked())(1)
+    first = traced(files, asked()).at(1)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("traced again")
 
-    monkeypatch.setattr(shallow_models, "trace_model", refuse)
-    assert traced(files, asked())(1) == first
+    monkeypatch.setattr(tracer, "trace_model", refuse)
+    assert traced(files, asked()).at(1) == first
 
 
 def test_workloads_and_kinds_of_gpu_are_told_apart(
@@ -85,8 +87,8 @@ def test_workloads_and_kinds_of_gpu_are_told_apart(
 ) -> None:
     for precision in ("fp32", "bf16-mixed"):
         for capability in (8.6, 9.0):
-            alone = traced(None, asked(precision=precision), capability)(3)
-            assert traced(files, asked(precision=precision), capability)(3) == alone
+            alone = traced(None, asked(precision=precision), capability).at(3)
+            assert traced(files, asked(precision=precision), capability).at(3) == alone
     made.clear()
     for precision in ("fp32", "bf16-mixed"):
         for capability in (8.6, 9.0):
@@ -95,7 +97,7 @@ def test_workloads_and_kinds_of_gpu_are_told_apart(
 
 
 def test_tf32_has_the_traces_of_fp32(files: TraceFiles, made: list[Precision]) -> None:
-    assert traced(files, asked(precision="tf32"))(4) == traced(files, asked())(4)
+    assert traced(files, asked(precision="tf32")).at(4) == traced(files, asked()).at(4)
     assert made == [Precision.FP32]
 
 
@@ -108,7 +110,7 @@ def test_a_damaged_file_is_written_again(files: TraceFiles, made: list[Precision
         made.clear()
         path.write_bytes(content)
         said: list[Event] = []
-        KeptTraces(files=files)(asked(), cuda_behaviour(8.6), said.append)
+        KeptTraces(files=files).of(asked(), cuda_behaviour(8.6), said.append)
         assert len(made) == 1
         assert path.read_bytes() == whole
         warnings = [event for event in said if isinstance(event, Log) and event.level == "warning"]

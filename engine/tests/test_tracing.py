@@ -31,9 +31,9 @@ small = pytest.mark.usefixtures("small_models")
 def test_two_traces_give_every_batch_size(model: str, precision: str, capability: float) -> None:
     workload = small_workload(model, precision=precision)
     behaviour = cuda_behaviour(capability)
-    trace_at = trace_every_batch_size(workload, behaviour)
+    traces = trace_every_batch_size(workload, behaviour)
     for batch_size in (1, 11):
-        assert trace_at(batch_size) == trace(workload, batch_size, behaviour)
+        assert traces.at(batch_size) == trace(workload, batch_size, behaviour)
 
 
 @small

@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..interface.workload import Workload
 from ..tracing.loops import LoopingTrace
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
-from .shallow_models import Depths
-from .tracer import TraceAt
+from .shallow_models import ShallowModels
+from .source import TraceSource
+from .tracer import WholeModel
 
 LOW, HIGH = 2, 3
 # The two batch sizes that give all others from 2 up. A batch of 1 is traced by itself: with a
 # dimension of 1, tensors are contiguous or broadcast as they are at no other size.
 
 
-@dataclass
-class EveryBatchSize:
-    """A few traces of a workload that give every batch size; a :data:`TraceAt`.
+@dataclass(eq=False)
+class BatchRule:
+    """A few traces of a workload that give every batch size.
 
     Attributes:
         traces: Give all from 2 up.
         each: Traces one batch size by itself; it is not pickled.
         single: The trace of batch 1, made once it is needed; ``None`` before.
         how: Description of their making, as the end of a sentence.
-        margin: :attr:`Depths.margin`.
+        margin: :attr:`ShallowModels.margin`.
     """
 
-    traces: AffineTrace | LoopingTrace | QuadraticTrace
-    each: TraceAt | None = None
-    single: Trace | None = None
+    traces: AffineTrace | LoopingTrace | QuadraticTrace = field(repr=False)
+    each: TraceSource | None = None
+    single: Trace | None = field(default=None, repr=False)
     how: str = ""
     margin: int = 0
 
-    def __call__(self, batch_size: int) -> Trace:
+    def at(self, batch_size: int) -> Trace:
         if batch_size > 1:
             return self.traces.at(batch_size)
         if self.single is None:
             if self.each is None:
                 raise ValueError("nothing traces batch 1")
-            self.single = one_sample(self.each, self.traces.at(LOW))
+            self.single = one_sample(self.each.at, self.traces.at(LOW))
         return self.single
 
     def __getstate__(self) -> dict[str, object]:
@@ -53,8 +54,8 @@ def trace_every_batch_size(
     behaviour: CudaBehaviour | None,
     progress: Callable[[float], object] = lambda _: None,
     rank: int = 0,
-    each: Depths | None = None,
-) -> EveryBatchSize:
+    each: ShallowModels | None = None,
+) -> BatchRule:
     """Trace a few batch sizes that give all others from 2 up; batch 1 is traced when needed.
 
     Args:
@@ -67,20 +68,28 @@ def trace_every_batch_size(
     Raises:
         NotAffine: If the step does other things at other batch sizes.
     """
-    each = each or Depths(workload, behaviour, rank=rank)
+    each = each or ShallowModels(WholeModel(workload, behaviour, rank))
     is_quadratic = workload.task is not None and workload.task.facts.compares_samples
     progress(0.0)
-    low = each(LOW)
+    low = each.at(LOW)
     progress(1 / 3 if is_quadratic else 1 / 2)
-    high = each(HIGH)
+    high = each.at(HIGH)
     found: AffineTrace | LoopingTrace | QuadraticTrace
     if is_quadratic:
         progress(2 / 3)
-        found = QuadraticTrace(low, high, each(HIGH + 1))
+        found = QuadraticTrace(low, high, each.at(HIGH + 1))
     else:
         try:
             found = AffineTrace(low, high)
         except NotAffine:
             progress(2 / 3)
-            found = LoopingTrace(low, high, each(HIGH + 1))
-    return EveryBatchSize(found, each, None, each.how, each.margin)
+            found = LoopingTrace(low, high, each.at(HIGH + 1))
+    return BatchRule(found, each, None, each.how, each.margin)
+
+
+def on_a_line(each: TraceSource) -> TraceSource:
+    """Every batch size from two of another source, or that source where they are not alike."""
+    try:
+        return BatchRule(AffineTrace(each.at(LOW), each.at(HIGH)), each)
+    except NotAffine:
+        return each

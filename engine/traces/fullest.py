@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from ..interface.workload import Workload
 from ..tracing.trace import Trace
-from .tracer import TraceAt
+from .source import TraceSource
 
 
+@dataclass(eq=False)
 class FullestStage:
-    """The traces of the pipeline stage that needs most memory; a :data:`~.tracer.TraceAt`.
+    """The traces of the pipeline stage that needs most memory.
 
-    Args:
+    Attributes:
         workload: The workload, with its stages.
-        trace_rank: Traces one GPU at every batch size, by its rank.
+        stages: The traces of the :func:`candidates`.
     """
 
-    def __init__(self, workload: Workload, trace_rank: Callable[[int], TraceAt]) -> None:
-        self._workload = workload
-        gpus = workload.world_size // workload.pipeline_parallel
-        self._stages = {stage: trace_rank(stage * gpus) for stage in candidates(workload)}
-        self._at = cache(self._fullest)
+    workload: Workload = field(repr=False)
+    stages: Mapping[int, TraceSource]
 
-    def __call__(self, batch_size: int) -> Trace:
-        return self._at(batch_size)
-
-    def _fullest(self, batch_size: int) -> Trace:
-        traces = {stage: trace_at(batch_size) for stage, trace_at in self._stages.items()}
+    def at(self, batch_size: int) -> Trace:
+        traces = {stage: source.at(batch_size) for stage, source in self.stages.items()}
         needed = {
             stage: trace.replay().peak_reserved_bytes / 2**30 for stage, trace in traces.items()
         }
@@ -40,14 +34,14 @@ class FullestStage:
             if other != stage
         )
         told = (
-            f"Stage {stage + 1:,} of {self._workload.pipeline_parallel:,} needs the most memory, "
+            f"Stage {stage + 1:,} of {self.workload.pipeline_parallel:,} needs the most memory, "
             f"{needed[stage]:,.2f} GiB, {self._why(stage)}; traced beside it: {others}."
         )
         return replace(traces[stage], caveats=[*traces[stage].caveats, told])
 
     def _why(self, stage: int) -> str:
         """Reason why a stage needs more memory than others."""
-        stages = self._workload.pipeline_parallel
+        stages = self.workload.pipeline_parallel
         kept = stages - stage
         keeps = f"as it keeps {kept:,} micro-batch{'es' if kept > 1 else ''} for backward"
         if stage == 0:

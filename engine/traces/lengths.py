@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 
 from ..core.choices import Batching
 from ..features.length_distribution import Lengths
 from ..interface.result import BatchLengths
 from ..interface.workload import Workload
 from ..tracing.trace import Operation, Trace
-from .tracer import TraceAt
+from .source import TraceSource
 
 PROBABILITY = 0.99
 """Probability that no batch of a run needs more memory than predicted; its length is a setting."""
@@ -173,33 +173,43 @@ def about_lengths(workload: Workload, batch_size: int) -> list[str]:
 
 
 class OfEveryLength:
-    """Traces a workload whose samples differ in length; a :data:`~.tracer.TraceAt`.
+    """Traces a workload whose samples differ in length.
 
     Args:
         workload: The workload.
         trace_with: Traces a workload of one length at every batch size.
+
+    Attributes:
+        sources: The traces of samples of one length, by length.
     """
 
-    def __init__(self, workload: Workload, trace_with: Callable[[Workload], TraceAt]) -> None:
-        self._batches = Batches(workload)
-        self._of_length = cache(
-            lambda length: trace_with(replace(workload, sequence_length=length))
-        )
+    def __init__(self, workload: Workload, trace_with: Callable[[Workload], TraceSource]) -> None:
+        self.sources: dict[int, TraceSource] = {}
+        self._batches, self._trace_with = Batches(workload), trace_with
 
-    def __call__(self, batch_size: int) -> Trace:
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.sources!r})"
+
+    def at(self, batch_size: int) -> Trace:
         if self._batches.workload.batching is Batching.PADDING_FREE:
             return self._in_one_row(batch_size)
         worst, mean = self._batches.worst(batch_size), self._batches.mean(batch_size)
-        trace = self._of_length(worst)(batch_size)
+        trace = self._of_length(worst).at(batch_size)
         if mean == worst:
             return trace
         return replace(trace, operations=self._work(batch_size, mean))
+
+    def _of_length(self, length: int) -> TraceSource:
+        if length not in self.sources:
+            fixed = replace(self._batches.workload, sequence_length=length)
+            self.sources[length] = self._trace_with(fixed)
+        return self.sources[length]
 
     def _in_one_row(self, batch_size: int) -> Trace:
         """The trace of a batch whose samples all stand in one row."""
         lengths = self._batches.lengths
         rows = math.ceil(self._batches.worst_total(batch_size) / self._unit)
-        trace = self._of_length(self._unit)(max(2, rows))
+        trace = self._of_length(self._unit).at(max(2, rows))
         more = lengths.mean / self._unit
         return replace(
             trace,
@@ -218,9 +228,9 @@ class OfEveryLength:
         Work grows evenly by the token, and at the same number of tokens by the length.
         """
         of_units, of_longest = (
-            between(at(2).operations, at(3).operations, tokens / row - 2)
+            between(source.at(2).operations, source.at(3).operations, tokens / row - 2)
             for row in (self._unit, self._batches.longest)
-            for at in [self._of_length(row)]
+            for source in [self._of_length(row)]
         )
         if self._batches.longest <= self._unit:
             return of_units
@@ -233,10 +243,10 @@ class OfEveryLength:
         while high // 2 >= max(length, _MULTIPLE):
             high //= 2
         low = max(high // 2, min(high, _MULTIPLE))
-        above = self._of_length(high)(batch_size).operations
+        above = self._of_length(high).at(batch_size).operations
         if low == high:
             return above
-        below = self._of_length(low)(batch_size).operations
+        below = self._of_length(low).at(batch_size).operations
         return between(below, above, max(0.0, (length - low) / (high - low)))
 
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import groupby
 from operator import itemgetter
-
-import torch
 
 from ..allocator.caching import FREE
 from ..core.choices import ZERO, Parallelism
 from ..core.errors import EngineError
-from ..interface.workload import Workload
 from ..step.pipelining import Stage
 from ..tracing.alignment import NotRepeating
 from ..tracing.blocks import Run, runs_of, with_fewer
 from ..tracing.depth import DeepTrace
-from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
-from .tracer import meta_model, trace_model
-
-TraceModel = Callable[[torch.nn.Module, Workload, int, CudaBehaviour | None], Trace]
-"""Traces a model at a batch size, as :func:`~.tracer.trace_model` does."""
+from .tracer import WholeModel
 
 _MARGINS = (1, 2)
 """Repeats that the shallowest model has on either side of the gap: the second last may be unlike
@@ -35,53 +27,52 @@ _WORTHWHILE = 0.8
 """Share of the modules of the whole model, traced twice, above which shallow models do not pay."""
 
 
-class Depths:
-    """Traces a workload at one batch size after another; a :data:`~.tracer.TraceAt`.
+class ShallowModels:
+    """Traces a workload at one batch size after another, each once, by way of shallow models.
 
     The first trace is checked: one of a deeper model than those that gave it must come out the
     same as it would be given. Otherwise, the model is traced as a whole. At another batch size, one
     shallow model gives the sizes, as long as all else in it is the same.
 
     Args:
-        workload: The workload.
-        behaviour: Behaviour of the GPU; ``None`` traces what the CPU does.
+        whole: Traces the whole model, and those with fewer blocks.
         margin: The :attr:`margin` found where the workload was traced before.
-        trace_with: Traces a model on the meta device; training steps by default.
-        rank: Rank of the GPU whose training steps these are.
+
+    Attributes:
+        whole: As given.
+        traces: Those asked for so far, by batch size.
+        why_whole: Reason why the last shallow models that failed do not give them.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        behaviour: CudaBehaviour | None,
-        margin: int | None = None,
-        trace_with: TraceModel = trace_model,
-        rank: int = 0,
-    ) -> None:
-        self._workload, self._behaviour = workload, behaviour
-        self._trace_with = partial(trace_model, rank=rank) if rank else trace_with
-        self._rank = rank
+    def __init__(self, whole: WholeModel, margin: int | None = None) -> None:
+        self.whole = whole
+        self.traces: dict[int, Trace] = {}
+        self.why_whole = ""
         self._is_checked = margin is not None
-        self._why_whole = ""
-        self._traced: dict[int, Trace] = {}
         self._deep: DeepTrace | None = None  # at the first batch size
         if margin is not None:
             self._worth_trying = [margin] if margin else []
 
-    def __call__(self, batch_size: int) -> Trace:
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.whole!r}, batch_sizes={[*self.traces]}, "
+            f"why_whole={self.why_whole!r})"
+        )
+
+    def at(self, batch_size: int) -> Trace:
         """Trace two training steps at one batch size; raises what :func:`~.tracer.trace` does."""
-        if batch_size not in self._traced:
-            self._traced[batch_size] = self._trace_anew(batch_size)
-        return self._traced[batch_size]
+        if batch_size not in self.traces:
+            self.traces[batch_size] = self._trace_anew(batch_size)
+        return self.traces[batch_size]
 
     def _trace_anew(self, batch_size: int) -> Trace:
         for margin in self._worth_trying:
             try:
                 return self._from_shallow(batch_size, margin)
             except NotRepeating as error:
-                self._why_whole = str(error)
+                self.why_whole = str(error)
         self._worth_trying = []
-        return self._trace(copy.deepcopy(self._model), batch_size)
+        return self.whole.at(batch_size)
 
     @property
     def margin(self) -> int:
@@ -98,25 +89,21 @@ class Depths:
             )
             whole = sum(run.blocks for run in self._runs)
             return f"with {least} to {most} blocks in place of {whole}"
-        reason = f", since {self._why_whole}" if self._why_whole else ""
+        reason = f", since {self.why_whole}" if self.why_whole else ""
         return f"as a whole{reason}"
 
     @cached_property
-    def _model(self) -> torch.nn.Module:
-        return meta_model(self._workload, self._rank)
-
-    @cached_property
     def _runs(self) -> list[Run]:
-        if self._workload.parallelism in (Parallelism.DDP, *ZERO):
+        if self.whole.workload.parallelism in (Parallelism.DDP, *ZERO):
             return []  # buckets of gradients do not end where blocks do
-        runs = runs_of(self._model)
+        runs = runs_of(self.whole.model)
         longest = max((run.blocks for run in runs), default=0)
         return [run for run in runs if 4 * run.blocks >= longest]
 
     @cached_property
     def _named_in_traces(self) -> list[Run]:
         """The runs, named by what is traced, such as a stage of a pipeline that holds the model."""
-        held = f"{Stage.HOLDS}." if self._workload.pipeline_parallel > 1 else ""
+        held = f"{Stage.HOLDS}." if self.whole.workload.pipeline_parallel > 1 else ""
         return [replace(run, name=f"{held}{run.name}") for run in self._runs]
 
     @cached_property
@@ -129,7 +116,7 @@ class Depths:
         enough = all(run.repeats >= count for run, count in zip(self._runs, deepest, strict=True))
         if not self._runs or not enough:
             return False
-        whole = len([*self._model.modules()])
+        whole = len([*self.whole.model.modules()])
         traced = sum(
             whole
             - sum(
@@ -142,7 +129,7 @@ class Depths:
 
     def _modules_of(self, run: Run) -> int:
         """Number of modules in one repeat, to which the time to trace it is about proportional."""
-        blocks = [*self._model.get_submodule(run.name).children()]
+        blocks = [*self.whole.model.get_submodule(run.name).children()]
         one = blocks[run.start : run.start + run.period]
         return sum(len([*block.modules()]) for block in one)
 
@@ -180,15 +167,12 @@ class Depths:
             NotRepeating: If it does not run with fewer of its blocks.
         """
         try:
-            model = with_fewer(self._model, self._runs, margin, repeats)
-            return self._trace(model, batch_size)
+            model = with_fewer(self.whole.model, self._runs, margin, repeats)
+            return self.whole.trace(model, batch_size)
         except EngineError:
             raise
         except Exception as error:  # the code of the model expects all of its blocks
             raise NotRepeating(f"{type(error).__name__}: {error}") from error
-
-    def _trace(self, model: torch.nn.Module, batch_size: int) -> Trace:
-        return self._trace_with(model, self._workload, batch_size, self._behaviour)
 
 
 def _check_alike(given: Trace, traced: Trace) -> None:

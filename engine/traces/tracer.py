@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from unittest.mock import patch
 
@@ -33,9 +36,6 @@ from ..tracing.known_values import KnownValues
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
 from ..versions.loaded_modules import namespaces, replaced
-
-TraceAt = Callable[[int], Trace]
-"""Returns the trace at a batch size."""
 
 _MATCHING = "linear_sum_assignment"
 
@@ -145,6 +145,37 @@ def trace_model(
             refuse_dropout(error)
             raise
         return recorder.trace
+
+
+@dataclass(eq=False)
+class WholeModel:
+    """Traces all of a workload's model, or others like it: the last of the sources.
+
+    Attributes:
+        workload: The workload.
+        behaviour: Behaviour of the GPU; ``None`` traces what the CPU does.
+        rank: Rank of the GPU whose training steps these are.
+    """
+
+    workload: Workload
+    behaviour: CudaBehaviour | None
+    rank: int = 0
+
+    def __repr__(self) -> str:
+        name = self.workload.preset.display_name
+        return f"{type(self).__name__}({name!r}, {self.behaviour!r}, rank={self.rank})"
+
+    @cached_property
+    def model(self) -> torch.nn.Module:
+        """The model on the meta device."""
+        return meta_model(self.workload, self.rank)
+
+    def at(self, batch_size: int) -> Trace:
+        return self.trace(copy.deepcopy(self.model), batch_size)
+
+    def trace(self, model: torch.nn.Module, batch_size: int) -> Trace:
+        """Trace a model in place of the workload's; it is on the meta device, and changed."""
+        return trace_model(model, self.workload, batch_size, self.behaviour, rank=self.rank)
 
 
 def _run_fewer(training: Training) -> None:

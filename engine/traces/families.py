@@ -1,0 +1,141 @@
+"""Traces that several GPUs share, being traced alike but for some sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+from ..allocator.caching import DEFAULT_OPTIONS, FREE, ReplayResult
+from ..allocator.options import AllocatorOptions
+from ..tracing.lowering import CudaBehaviour
+from ..tracing.trace import Category, Trace, on_threads
+from .batch_rule import BatchRule
+from .source import Kept, TraceSource
+
+_SIZED = ("cublas_workspace_bytes", "resident_threads")
+"""Facts that decide sizes alone, which are set anew for another GPU."""
+Lookup = tuple[str, tuple[Any, ...], tuple[tuple[str, Any], ...]]
+"""Name of what was looked up in a GPU's behaviour, with the arguments if it was called."""
+
+
+class RecordingBehaviour:
+    """A GPU's behaviour that records every look-up and its result, beside earlier ones."""
+
+    def __init__(self, behaviour: CudaBehaviour, lookups: dict[Lookup, Any] | None = None) -> None:
+        self._behaviour = behaviour
+        self.lookups: dict[Lookup, Any] = {} if lookups is None else lookups
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._behaviour!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._behaviour, name)
+        if not callable(value):
+            self.lookups[name, (), ()] = value
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = self.lookups[name, args, tuple(kwargs.items())] = value(*args, **kwargs)
+            return result
+
+        return call
+
+
+@dataclass(eq=False)
+class Family:
+    """GPUs that are traced alike, but for the sizes of cuBLAS workspaces and of sums' scratch.
+
+    Attributes:
+        lookups: What their traces looked up in a GPU's behaviour, with the results.
+        source: The traces of the GPU that was traced.
+        workspace_bytes: Size of a cuBLAS workspace in them.
+        resized: Those of other GPUs, by the sizes of workspaces and of resident threads.
+    """
+
+    lookups: dict[Lookup, Any] = field(repr=False)
+    source: TraceSource
+    workspace_bytes: int
+    resized: dict[tuple[int, int], Kept] = field(default_factory=dict, repr=False)
+
+    def includes(self, behaviour: CudaBehaviour) -> bool:
+        """Whether a trace with this behaviour would come out the same."""
+        for (name, args, kwargs), result in self.lookups.items():
+            value = getattr(behaviour, name)
+            if callable(value):
+                value = value(*args, **dict(kwargs))
+            if name not in _SIZED and value != result:
+                return False
+        return True
+
+    @property
+    def count(self) -> int:
+        """Number of traces that were made."""
+        source = self.source
+        return 2 if isinstance(source, BatchRule) and source.single is not None else 1
+
+    def on(self, behaviour: CudaBehaviour) -> TraceSource:
+        """The traces on one of the GPUs; each batch size is replayed once."""
+        sizes = behaviour.cublas_workspace_bytes, behaviour.resident_threads
+        if sizes not in self.resized:
+            self.resized[sizes] = Kept(Resized(self.source, self.workspace_bytes, *sizes))
+        return self.resized[sizes]
+
+
+@dataclass(eq=False)
+class Resized:
+    """The traces of a GPU with the workspaces and the scratch of another.
+
+    Attributes:
+        source: Its traces.
+        traced_bytes: Size of a cuBLAS workspace in them.
+        workspace_bytes: Size of a cuBLAS workspace on the other GPU.
+        resident_threads: Threads that the other GPU runs at once, which decide the scratch of sums.
+    """
+
+    source: TraceSource
+    traced_bytes: int
+    workspace_bytes: int
+    resident_threads: int
+
+    def at(self, batch_size: int) -> Trace:
+        trace = self._with_workspaces(self.source.at(batch_size))
+        trace = on_threads(trace, self.resident_threads)
+        return _Replayed(**{name.name: getattr(trace, name.name) for name in fields(Trace)})
+
+    def _with_workspaces(self, trace: Trace) -> Trace:
+        if self.workspace_bytes == self.traced_bytes:
+            return trace
+        freed = {tensor for kind, tensor in trace.events if kind == FREE}
+        sizes = [
+            self.workspace_bytes
+            if size == self.traced_bytes and category is Category.WORKSPACES and tensor not in freed
+            else size
+            for tensor, (size, category) in enumerate(
+                zip(trace.sizes, trace.categories, strict=True)
+            )
+        ]
+        return replace(trace, sizes=sizes)
+
+
+class _Replayed(Trace):
+    """A trace that caches its replay without a limit by an allocator with default options."""
+
+    @cached_property
+    def _unlimited(self) -> ReplayResult:
+        return super().replay()
+
+    @cached_property
+    def _peak(self) -> tuple[int, dict[str, int]]:
+        return super().peak_by_category()
+
+    def replay(
+        self, capacity_bytes: int | None = None, options: AllocatorOptions = DEFAULT_OPTIONS
+    ) -> ReplayResult:
+        if capacity_bytes is None and options == DEFAULT_OPTIONS:
+            return self._unlimited
+        return super().replay(capacity_bytes, options)
+
+    def peak_by_category(self) -> tuple[int, dict[str, int]]:
+        peak, categories = self._peak
+        return peak, dict(categories)

@@ -1,0 +1,134 @@
+"""Traces of one workload that GPUs share where they are traced alike, in memory and on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import cast
+
+from ..interface.workload import Workload
+from ..tracing.lowering import CudaBehaviour
+from ..tracing.trace import Trace
+from .batch_rule import LOW, BatchRule
+from .families import Family, RecordingBehaviour
+from .shallow_models import ShallowModels
+from .source import Kept, TraceSource
+from .trace_files import TraceFiles
+from .tracer import WholeModel
+
+
+@dataclass(frozen=True)
+class CachedOnDisk:
+    """The traces of one workload on disk, for several kinds of GPU.
+
+    Attributes:
+        workload: The one that is traced.
+        files: The trace files.
+        warn: Receives a sentence where a file cannot be read or written.
+    """
+
+    workload: Workload = field(repr=False)
+    files: TraceFiles
+    warn: Callable[[str], object] = field(repr=False)
+
+    def load(self, behaviour: CudaBehaviour) -> list[Family]:
+        """The saved families; ``behaviour`` is for what may have to be traced besides."""
+        families = []
+        for lookups, rule, workspace_bytes in self.files.load(self.workload, self.warn) or ():
+            recording = cast(CudaBehaviour, RecordingBehaviour(behaviour, lookups))
+            rule.each = ShallowModels(WholeModel(self.workload, recording), rule.margin)
+            families.append(Family(lookups, rule, workspace_bytes))
+        return families
+
+    def save(self, family: Family) -> None:
+        """Save traces beside those for other kinds of GPU."""
+        saved = self.files.load(self.workload, self.warn) or []
+        # Those for the same kind of GPU had fewer look-ups, or as many.
+        others = [one for one in saved if not one[0].items() <= family.lookups.items()]
+        traces = [*others, (family.lookups, family.source, family.workspace_bytes)]
+        self.files.save(self.workload, traces, self.warn)
+
+
+class SharedTraces:
+    """Traces of one workload, shared by all GPUs that are traced alike.
+
+    What a trace depends on is what it looked up in the GPU's behaviour. So each trace records its
+    look-ups, and a GPU for which they all give the same result shares it.
+
+    Args:
+        trace_every: Traces the workload at every batch size, given a GPU's behaviour.
+        on_disk: Traces of the workload on disk; ``None`` to keep none there.
+
+    Attributes:
+        on_disk: As given.
+        families: The GPUs that were traced or found on disk.
+    """
+
+    def __init__(
+        self,
+        trace_every: Callable[[CudaBehaviour], TraceSource],
+        on_disk: CachedOnDisk | None = None,
+    ) -> None:
+        self._trace_every = trace_every
+        self.on_disk = on_disk
+        self.families: list[Family] = []
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.families!r}, on_disk={self.on_disk!r})"
+
+    def of(self, behaviour: CudaBehaviour) -> TraceSource:
+        """The traces for a GPU's behaviour; what every batch size needs is traced at once."""
+        self.at(LOW, behaviour)
+        return Kept(OnGpu(self, behaviour))
+
+    def at(self, batch_size: int, behaviour: CudaBehaviour) -> Trace:
+        """The trace at a batch size for a GPU's behaviour: shared, found on disk, or made."""
+        trace = self._known(behaviour, batch_size, self.families)
+        if trace is None and self.on_disk is not None:
+            found = self.on_disk.load(behaviour)
+            trace = self._known(behaviour, batch_size, found)
+            self.families += [one for one in found if one.includes(behaviour)]
+        if trace is not None:
+            return trace
+        recording = RecordingBehaviour(behaviour)
+        source = self._trace_every(cast(CudaBehaviour, recording))
+        family = Family(recording.lookups, source, behaviour.cublas_workspace_bytes)
+        self.families.append(family)
+        trace = family.on(behaviour).at(batch_size)
+        self._keep(family)
+        return trace
+
+    def _known(
+        self, behaviour: CudaBehaviour, batch_size: int, families: Iterable[Family]
+    ) -> Trace | None:
+        for family in families:
+            if not family.includes(behaviour):
+                continue
+            before = family.count
+            trace = family.on(behaviour).at(batch_size)
+            if family.count > before:
+                self._keep(family)
+            # A batch size with a trace of its own, such as 1, may add look-ups that differ.
+            if family.includes(behaviour):
+                return trace
+        return None
+
+    def _keep(self, family: Family) -> None:
+        if self.on_disk is not None and isinstance(family.source, BatchRule):
+            self.on_disk.save(family)
+
+
+@dataclass(eq=False)
+class OnGpu:
+    """The traces of a workload on one of the GPUs that share them.
+
+    Attributes:
+        shared: The traces on all of them.
+        behaviour: The behaviour of the one.
+    """
+
+    shared: SharedTraces
+    behaviour: CudaBehaviour
+
+    def at(self, batch_size: int) -> Trace:
+        return self.shared.at(batch_size, self.behaviour)
