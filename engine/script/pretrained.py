@@ -7,12 +7,9 @@ library downloads (timm, torchvision, ``torch.hub``) are not, and loading them d
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -24,21 +21,10 @@ from transformers.generation.utils import GenerationMixin
 from ..core.errors import NotPredictable
 from ..models.presets import PRESETS, Preset
 from ..step.transformers_versions import VERSION
-from ..versions.loaded_modules import Change, namespace
-from .quantized import QuantizedLoading, on_a_command_line
+from .in_libraries import Replacing, StandIns
+from .loading_arguments import index_of, one_device, taken
+from .quantized import QuantizedLoading, given_quantization, on_a_command_line
 
-_OF_THE_HUB = (
-    "cache_dir", "force_download", "resume_download", "proxies", "token", "use_auth_token",
-    "local_files_only", "revision", "trust_remote_code", "subfolder", "variant", "gguf_file",
-    "use_safetensors", "weights_only", "ignore_mismatched_sizes", "state_dict", "mirror",
-    "low_cpu_mem_usage", "_fast_init", "offload_folder", "offload_buffers", "offload_state_dict",
-    "max_memory", "key_mapping", "disable_mmap", "tqdm_class", "from_tf", "from_flax",
-    "_from_pipeline", "_from_auto", "_commit_hash", "adapter_kwargs", "adapter_name",
-    "generation_config",
-)  # fmt: skip
-"""Arguments of ``from_pretrained`` that say where weights come from, or how they are read."""
-
-_SHARING = ("tp_plan", "tp_size", "device_mesh", "distributed_config")
 _PUBLISHED_IN_BF16 = (
     "llama",
     "mistral",
@@ -82,8 +68,16 @@ def without_weights(note: Note) -> Iterator[None]:
         note: Receives a sentence about what had to be assumed.
     """
 
-    def build(cls: Any, /, name: Any, *args: Any, config: Any = None, **given: Any) -> Any:
-        return _from_config(cls, name, args, config, given, note)
+    def build(
+        cls: Any,
+        /,
+        pretrained_model_name_or_path: Any,
+        *model_args: Any,
+        config: Any = None,
+        **given: Any,
+    ) -> Any:
+        name = pretrained_model_name_or_path
+        return _from_config(cls, name, model_args, config, given, note)
 
     with ExitStack() as stack:
         for owner, method, stand_in in (
@@ -95,7 +89,7 @@ def without_weights(note: Note) -> Iterator[None]:
             (huggingface_hub.constants, "HF_HUB_OFFLINE", True),
         ):
             stack.enter_context(patch.object(owner, method, stand_in))
-        stack.enter_context(_InLibraries())
+        stack.enter_context(Replacing(_IN_LIBRARIES, {_unloaded: _load_from_url}))
         yield
 
 
@@ -112,20 +106,20 @@ def _from_config(
     cls: Any, name: Any, args: Any, config: Any, given: dict[str, Any], note: Note
 ) -> Any:
     """``PreTrainedModel.from_pretrained``, but for the weights."""
-    for shared in _SHARING:
-        if given.pop(shared, None) is not None:
-            raise NotPredictable(f"{shared} shares a model between several GPUs; measure it there")
-    own = {key: given.pop(key) for key in _OF_THE_HUB if key in given}
+    places = taken(given)
     dtype = given.pop("torch_dtype", None)
     dtype = given.pop("dtype", dtype)
     place = given.pop("device_map", None)
     attention = given.pop("attn_implementation", None)
     loading_info = given.pop("output_loading_info", False)
-    quantized = given.pop("quantization_config", None)
-    if not isinstance(config, PretrainedConfig):
-        config, given = cls.config_class.from_pretrained(
-            name if config is None else config, return_unused_kwargs=True, **own, **given
+    quantized = given_quantization(given)
+    if isinstance(config, PretrainedConfig):
+        config = copy.deepcopy(config)
+    else:
+        config, left = cls.config_class.from_pretrained(
+            name if config is None else config, return_unused_kwargs=True, **places, **given
         )
+        given = {key: left[key] for key in given.keys() & left.keys()}  # not the places, if left
     if name is not None:
         config.name_or_path = str(name)  # a trainer looks for the tokenizer there
     in_bits = None
@@ -141,9 +135,9 @@ def _from_config(
     if in_bits is not None:
         in_bits.apply(model, note)
     if place is not None:
-        device = _device(place)
-        model.to(device)
-        model.hf_device_map = {"": _index(device)}
+        device = one_device(place)
+        torch.nn.Module.to(model, device)  # transformers' own refuses it to models in 8 bits
+        model.hf_device_map = {"": index_of(device)}
     return (model, {"missing_keys": [], "unexpected_keys": []}) if loading_info else model
 
 
@@ -168,24 +162,6 @@ def _dtype(given: Any, config: Any, note: Note) -> torch.dtype:
     return found
 
 
-def _device(place: Any) -> Any:
-    """The one device of a ``device_map``."""
-    if isinstance(place, Mapping):
-        devices = set(place.values())
-        if len(devices) > 1 or "disk" in devices:
-            raise NotPredictable("device_map spreads a model over several devices")
-        (place,) = devices
-    gpu = "cuda" if torch.cuda.is_available() else "cpu"
-    automatic = ("auto", "balanced", "balanced_low_0", "sequential")
-    return gpu if isinstance(place, str) and place in automatic else place
-
-
-def _index(device: Any) -> Any:
-    """A device as transformers says where a model is: a GPU by its number."""
-    named = torch.device(device)
-    return (named.index or 0) if named.type == "cuda" else named.type
-
-
 _get_config_dict = PretrainedConfig.get_config_dict.__func__
 
 
@@ -206,7 +182,8 @@ def _config_dict(cls: Any, /, name: Any, **given: Any) -> tuple[dict[str, Any], 
                 f"the config of {name} cannot be reached, as a script that is traced downloads "
                 f"nothing; fetch it once (hf download {name} config.json)"
             ) from error
-        rest = {key: value for key, value in given.items() if key not in _OF_THE_HUB}
+        rest = dict(given)
+        taken(rest)
         return preset.config(), rest
     return found
 
@@ -219,64 +196,16 @@ def _preset(name: str) -> Preset | None:
     return None
 
 
-_IN_LIBRARIES = {
-    "timm.models._builder": ("load_pretrained", "load_custom_pretrained"),
-    "torchvision.models._api": ("load_state_dict_from_url",),
-    "torchvision._internally_replaced_utils": ("load_state_dict_from_url",),
-}
-"""Functions that load weights, by the module that holds them."""
-
-
 def _unloaded(*_: Any, **__: Any) -> Unloaded:
     return Unloaded()
 
 
-class _InLibraries(MetaPathFinder):
-    """Replaces the functions of libraries that load weights, also of those imported later on.
-
-    To import them for that would take seconds, and few scripts use them.
-    """
-
-    def __init__(self) -> None:
-        self._before: list[Change] = []
-
-    def __enter__(self) -> None:
-        for name in _IN_LIBRARIES:
-            self._replace(name)
-        sys.meta_path.insert(0, self)
-
-    def __exit__(self, *_: object) -> None:
-        sys.meta_path.remove(self)
-        for names, name, function in self._before:
-            names[name] = function
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """The spec that others find, of a module that is changed once it is imported."""
-        if name not in _IN_LIBRARIES:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
-            if spec is not None and spec.loader is not None:
-                load = spec.loader.exec_module
-
-                def load_and_replace(
-                    module: ModuleType, load: Callable[[ModuleType], None] = load
-                ) -> None:
-                    load(module)
-                    self._replace(name)
-
-                spec.loader.exec_module = load_and_replace  # type: ignore[method-assign]  # a loader per module
-                return spec
-        return None
-
-    def _replace(self, module: str) -> None:
-        names = namespace(module)
-        for name in _IN_LIBRARIES[module]:
-            if name in names:
-                own = names[name]
-                self._before.append((names, name, _load_from_url if own is _unloaded else own))
-                names[name] = _unloaded
-
+_IN_LIBRARIES: StandIns = {
+    "timm.models._builder": {"load_pretrained": _unloaded, "load_custom_pretrained": _unloaded},
+    "torchvision.models._api": {"load_state_dict_from_url": _unloaded},
+    "torchvision._internally_replaced_utils": {"load_state_dict_from_url": _unloaded},
+}
+"""What stands in for what loads weights in libraries, by the module that holds it."""
 
 _load_from_url = torch.hub.load_state_dict_from_url
 _load = torch.nn.Module.load_state_dict

@@ -7,6 +7,7 @@ for, and peft's own adapters run on top.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from ..core.errors import EngineError, NotPredictable
 from ..step.eight_bits import OUTLIER_CAVEAT, THRESHOLD, EightBitLayout
 from ..step.four_bits import FourBitLayout
 from ..step.quantizing import as_linear
+from ..step.transformers_versions import VERSION
 
 Note = Callable[[str], None]
 
@@ -32,6 +34,23 @@ def on_a_command_line(config: Any) -> str:
     name = str(getattr(config, "name_or_path", "") or "")
     file = Path(name) / "config.json"
     return str(file) if name and file.is_file() else name or "MODEL"
+
+
+def given_quantization(given: dict[str, Any]) -> Any:
+    """Take the quantization of a call of ``from_pretrained`` out of its arguments; often ``None``.
+
+    transformers 4 also takes the settings of bitsandbytes one by one.
+    """
+    settings = given.pop("quantization_config", None)
+    if VERSION >= (5, 0):
+        return settings
+    chosen = [given.pop(name, False) for name in ("load_in_4bit", "load_in_8bit")]
+    if not any(chosen):
+        return settings
+    known = given.keys() & inspect.signature(BitsAndBytesConfig).parameters.keys()
+    in_4_bits, in_8_bits = chosen
+    options = {name: given.pop(name) for name in known}
+    return BitsAndBytesConfig(load_in_4bit=in_4_bits, load_in_8bit=in_8_bits, **options)
 
 
 class QuantizedLoading:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, PreTrainedModel
 
+from engine.core.errors import NotPredictable
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
+from engine.script import loading_arguments
 from engine.script.machine import Machine, pretended_machine
 from engine.script.trace import CannotTrace, trace_script
 from engine.tests.scripts import A10, written
@@ -92,6 +96,79 @@ def test_its_tokenizer_is_found_by_its_name(saved: Path) -> None:
         f"seen = BertModel.from_pretrained({str(saved)!r}).name_or_path"
     )
     assert names["seen"] == str(saved)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "variant='fp16', revision='main', use_safetensors=True, weights_only=False",
+        "low_cpu_mem_usage=True, ignore_mismatched_sizes=True, local_files_only=True, token=None",
+        "device_map='auto', max_memory=dict(cpu='60GiB'), offload_folder='off'",
+        "output_attentions=True, add_pooling_layer=True, subfolder='', cache_dir=None",
+        "config=BertConfig.from_pretrained({name!r}), variant=None, key_mapping=None",
+        "pretrained_model_name_or_path={name!r}, trust_remote_code=True, proxies=None",
+    ],
+)
+@pytest.mark.parametrize("kind", ["BertModel", "AutoModel"])
+def test_a_class_takes_what_says_how_weights_are_read(saved: Path, kind: str, options: str) -> None:
+    given = options.format(name=str(saved))
+    by_name = given.startswith("pretrained_model_name_or_path")
+    names, _ = run(
+        f"from transformers import BertConfig, {kind}\n"
+        f"model = {kind}.from_pretrained({'' if by_name else f'{str(saved)!r}, '}{given})\n"
+        "seen = (model.config.hidden_size, model.device.type, model.dtype)"
+    )
+    assert names["seen"] == (64, "cuda" if "device_map" in options else "cpu", torch.float32)
+
+
+def test_what_transformers_takes_for_loading_reaches_no_model() -> None:
+    """Its own arguments, by its source: those it names, and those that it takes out."""
+    source = inspect.getsource(PreTrainedModel.from_pretrained)
+    taken_out = set(re.findall(r'kwargs\.pop\(\s*"(\w+)"', source))
+    named = {
+        name
+        for name, one in inspect.signature(PreTrainedModel.from_pretrained).parameters.items()
+        if one.kind is one.KEYWORD_ONLY
+    }
+    ours = {"torch_dtype", "dtype", "device_map", "attn_implementation", "output_loading_info"}
+    passed_on = {"config", "quantization_config", "experts_implementation"}
+    given = dict.fromkeys((taken_out | named) - ours - passed_on)
+    loading_arguments.taken(given)
+    assert not given
+
+
+def test_a_name_that_means_another_model_for_the_class_is_still_an_error(saved: Path) -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        run(
+            "from transformers import BertModel\n"
+            f"BertModel.from_pretrained({str(saved)!r}, variant=None, no_such_option=1)"
+        )
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("tp_plan='auto'", "tp_plan shares a model between several GPUs"),
+        ("use_kernels=True", "use_kernels takes kernels of the Hub"),
+        ("fusion_config={'patch_embeddings': True}", "fusion_config fuses layers"),
+    ],
+)
+def test_what_makes_another_model_is_refused(saved: Path, option: str, says: str) -> None:
+    with pytest.raises(NotPredictable, match=says):
+        run(
+            "from transformers import BertModel\n"
+            f"BertModel.from_pretrained({str(saved)!r}, {option})"
+        )
+
+
+def test_a_config_that_is_given_stays_as_it_is(saved: Path) -> None:
+    names, _ = run(
+        "from transformers import BertConfig, BertModel\n"
+        "config = BertConfig(num_hidden_layers=1, hidden_size=8, num_attention_heads=2)\n"
+        f"BertModel.from_pretrained({str(saved)!r}, config=config, dtype='float16')\n"
+        "seen = (config.name_or_path, config.dtype)"
+    )
+    assert names["seen"] == ("", None)
 
 
 @pytest.mark.parametrize(

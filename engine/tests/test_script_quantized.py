@@ -11,12 +11,13 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from engine.core.errors import EngineError, NotPredictable
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script import quantized
+from engine.script.cuda_device import on_gpu
 from engine.script.machine import Machine, pretended_machine
 from engine.script.trace import trace_script
 from engine.step.eight_bits import EightBitLayout
@@ -188,3 +189,46 @@ def test_without_bitsandbytes_it_says_what_to_install() -> None:
         pytest.raises(EngineError, match="pip install bitsandbytes"),
     ):
         quantized._bitsandbytes()
+
+
+@pytest.mark.usefixtures("classes")
+def test_a_model_in_8_bits_is_put_on_the_gpu_though_it_lets_nobody_move_it(saved: Path) -> None:
+    """transformers 4 refuses ``to`` of such a model, which is there as it is loaded."""
+
+    def refused(*_: Any) -> None:
+        raise ValueError("`.to` is not supported for `8-bit` bitsandbytes models")
+
+    with patch.object(PreTrainedModel, "to", refused):
+        model, _ = loaded(saved, {"quant_method": "bitsandbytes", "load_in_8bit": True})
+    assert on_gpu(next(model.parameters()))
+    assert model.hf_device_map == {"": 0}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"load_in_8bit": True}, {"load_in_8bit": True}),
+        ({"load_in_8bit": False}, None),
+        ({"quantization_config": 1, "load_in_4bit": False}, 1),
+        (
+            {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+            {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+        ),
+    ],
+)
+def test_transformers_4_takes_bits_by_keyword(given: dict[str, Any], found: Any) -> None:
+    arguments = {**given, "output_attentions": True}
+    with patch.object(quantized, "VERSION", (4, 46)):
+        settings = quantized.given_quantization(arguments)
+    assert arguments == {"output_attentions": True}
+    if isinstance(found, dict):
+        assert found.items() <= settings.to_dict().items()
+    else:
+        assert settings == found
+
+
+def test_transformers_5_leaves_them_to_the_model_which_refuses_them() -> None:
+    arguments = {"load_in_8bit": True}
+    with patch.object(quantized, "VERSION", (5, 0)):
+        assert quantized.given_quantization(arguments) is None
+    assert arguments == {"load_in_8bit": True}
