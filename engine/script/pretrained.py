@@ -23,6 +23,7 @@ from ..models.presets import PRESETS, Preset
 from ..step.transformers_versions import VERSION
 from .in_libraries import Replacing, StandIns
 from .loading_arguments import index_of, one_device, taken
+from .pretrained_diffusers import model_from_config
 from .quantized import QuantizedLoading, given_quantization, on_a_command_line
 
 _PUBLISHED_IN_BF16 = (
@@ -204,6 +205,9 @@ _IN_LIBRARIES: StandIns = {
     "timm.models._builder": {"load_pretrained": _unloaded, "load_custom_pretrained": _unloaded},
     "torchvision.models._api": {"load_state_dict_from_url": _unloaded},
     "torchvision._internally_replaced_utils": {"load_state_dict_from_url": _unloaded},
+    "diffusers.models.modeling_utils": {
+        "ModelMixin.from_pretrained": classmethod(model_from_config)
+    },
 }
 """What stands in for what loads weights in libraries, by the module that holds it."""
 
