@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -209,9 +210,21 @@ def _refusal(script: Script, error: BaseException) -> CannotTrace:
     if "convert all Tensors to FakeTensors" in str(error):
         reason += f"{script.where(error)}: it uses a tensor that was made before"
         return CannotTrace(reason, "make it there, or measure it")
+    if _wants_the_hub(error):
+        advice = "fetch it once (hf download), as a script that is traced downloads nothing, or "
+        return CannotTrace(f"{reason}{script.describe(error)}", advice + "measure it")
     # It is not known whether this would fail on real tensors too.
     advice = "fix that, or, if the script runs by itself, measure it"
     return CannotTrace(f"{reason}{script.describe(error)}", advice)
+
+
+def _wants_the_hub(error: BaseException | None) -> bool:
+    """Whether an error came of a file of the Hub that is not on this machine."""
+    while error is not None:
+        if isinstance(error, LocalEntryNotFoundError | OfflineModeIsEnabled):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _check(steps: ScriptSteps, trace: Trace, script: Script) -> None:

@@ -171,6 +171,20 @@ def test_a_config_that_is_given_stays_as_it_is(saved: Path) -> None:
     assert names["seen"] == ("", None)
 
 
+def test_a_file_of_the_hub_that_is_not_here_is_no_mistake_of_the_script(folder: Path) -> None:
+    code = """
+from huggingface_hub import hf_hub_download
+
+def make_step(batch_size):
+    try:
+        hf_hub_download("someone/something", "vocabulary.txt")
+    except Exception:
+        raise OSError("no vocabulary")
+"""
+    with pytest.raises(CannotTrace, match=r"no vocabulary\. .*fetch it once \(hf download\)"):
+        trace_script(written(folder, code), 4, A10)
+
+
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [("google-bert/bert-base-uncased", torch.float32), ("bert-base-uncased", torch.float32)],
