@@ -25,11 +25,11 @@ from unittest.mock import patch
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
-from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..parallel.group_recorder import own_part
 from ..tracing.operations import tensors_in
+from .device_names import as_device, device_by_name, numbers_as_devices
 
 _aten = torch.ops.aten
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
@@ -233,11 +233,6 @@ def _wanted(
     return None if device is None else as_device(device), given
 
 
-def as_device(device: Any) -> torch.device:
-    """A device as code names it: by a number, a text or itself."""
-    return torch.device(_by_name(device))
-
-
 _cpu_device: Any = FakeTensor.device
 _real_device: Any = torch._C.TensorBase.device
 _to, _type, _new_tensor = torch.Tensor.to, torch.Tensor.type, torch.Tensor.new_tensor
@@ -264,8 +259,21 @@ def _moved_to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return move(tensor, wanted, given.get("dtype"), given.get("memory_format"))
 
 
-def _to_cuda(tensor: torch.Tensor, device: Any = None, *_: Any, **__: Any) -> torch.Tensor:
-    return _moved_to(tensor, CUDA if device is None else as_device(device))
+def _to_cuda(
+    tensor: torch.Tensor,
+    device: Any = None,
+    non_blocking: bool = False,
+    *,
+    memory_format: torch.memory_format = torch.preserve_format,
+) -> torch.Tensor:
+    there = CUDA if device is None else as_device(device)
+    return _moved_to(tensor, there, memory_format=memory_format)
+
+
+def _to_cpu(
+    tensor: torch.Tensor, *, memory_format: torch.memory_format = torch.preserve_format
+) -> torch.Tensor:
+    return _moved_to(tensor, CPU, memory_format=memory_format)
 
 
 def _typed(tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -296,12 +304,12 @@ _METHODS: dict[str, Any] = {
     "get_device": lambda tensor: 0 if tensor.is_cuda else -1,
     "to": _moved_to,
     "cuda": _to_cuda,
-    "cpu": lambda tensor, *_, **__: _moved_to(tensor, CPU),
+    "cpu": _to_cpu,
     "type": _typed,
     "type_as": lambda tensor, other: _moved_to(tensor, other.device, other.dtype),
     "new_tensor": _new_beside,
-    "pin_memory": lambda tensor, *_: _aten._pin_memory.default(tensor),
-    "is_pinned": lambda tensor, *_: is_pinned(tensor),
+    "pin_memory": lambda tensor, device=None: _aten._pin_memory.default(tensor),
+    "is_pinned": lambda tensor, device=None: is_pinned(tensor),
     "record_stream": lambda tensor, stream: None,
 }
 """Attributes and methods of a fake tensor that depend on its place."""
@@ -325,51 +333,6 @@ def _by_place(group: Callable[..., Any]) -> Callable[..., Any]:
     return grouped
 
 
-class _AnyDevice(type):
-    """Stands in for ``torch.device``, which takes a number only where there is a GPU."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, _torch_device)
-
-    def __call__(cls, device: Any = None, *index: int, **named: Any) -> torch.device:
-        return _torch_device(_by_name(device), *index, **named)
-
-
-class _Device(metaclass=_AnyDevice):
-    pass
-
-
-_torch_device = torch.device
-
-
-def _by_name(device: Any) -> Any:
-    return f"cuda:{device}" if isinstance(device, int) else device
-
-
-def _numbers_as_devices() -> Iterator[tuple[Any, str, Any]]:
-    """Functions that take a device, and what takes a number for one in their place."""
-
-    def taking_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if isinstance(kwargs.get("device"), int):
-                kwargs["device"] = _by_name(kwargs["device"])
-            return function(*args, **kwargs)
-
-        return call
-
-    def parse_to(*args: Any, **kwargs: Any) -> Any:
-        if isinstance(kwargs.get("device"), int):
-            kwargs["device"] = _by_name(kwargs["device"])
-        return parse(*(_by_name(value) for value in args[:1]), *args[1:], **kwargs)
-
-    parse, constructors = torch._C._nn._parse_to, _device_constructors()
-    yield torch, "device", _Device
-    yield torch._C._nn, "_parse_to", parse_to
-    for name, function in vars(torch).items():
-        if callable(function) and function in constructors:
-            yield torch, name, taking_numbers(function)
-
-
 @contextmanager
 def placing_tensors(
     kinds: Sequence[type] = (FakeTensor, DTensor), mode: DeviceMode | None = None
@@ -380,13 +343,13 @@ def placing_tensors(
         kinds: Classes whose tensors answer by their place.
         mode: Notes the places, if not a plain :class:`DeviceMode`.
     """
-    numbers = list(_numbers_as_devices())
+    numbers = list(numbers_as_devices())
     as_tensor, ctc_loss = torch.as_tensor, torch.ctc_loss
 
     def as_placed_tensor(data: Any, dtype: Any = None, device: Any = None) -> torch.Tensor:
         if isinstance(data, FakeTensor):  # C++ would copy what is on the GPU already
             return data.to(device=data.device if device is None else device, dtype=dtype)
-        return as_tensor(data, dtype=dtype, device=_by_name(device))
+        return as_tensor(data, dtype=dtype, device=device_by_name(device))
 
     def placed_ctc_loss(
         log_probabilities: torch.Tensor, targets: torch.Tensor, *lengths: Any

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -19,6 +20,7 @@ import torch
 from ..gpus import Gpu
 from .cuda_device import CUDA
 from .process_group import gpus_here
+from .same_arguments import taking_the_same
 
 Memory = Callable[[], tuple[int, int]]
 """Returns the bytes allocated now, and the most there have been."""
@@ -59,7 +61,7 @@ class Stream:
     cuda_stream = stream_id = device_index = priority = 0
     device = CUDA
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self._before: list[Any] = []  # the current streams when it was entered
 
     def __enter__(self) -> Stream:
@@ -94,10 +96,10 @@ def set_stream(stream: Any) -> None:
     torch.cpu._current_stream = stream
 
 
-class Event:
-    """A CUDA event; it has always happened."""
+class AnyEvent:
+    """An event, as ``torch.Event`` makes one; it has always happened."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, device: Any = None, **kwargs: Any) -> None:
         pass
 
     def record(self, stream: object = None) -> None:
@@ -117,10 +119,23 @@ class Event:
         return 1.0
 
 
-class _Current:
-    """``torch.cuda.device(…)`` and the like, on a machine with one GPU."""
+class Event(AnyEvent):
+    """A CUDA event, which has other arguments."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> None:
+        super().__init__()
+
+
+class _Current:
+    """``torch.cuda.device(…)``, on a machine with one GPU."""
+
+    def __init__(self, device: Any) -> None:
         self.idx = 0
 
     def __enter__(self) -> None:
@@ -128,6 +143,20 @@ class _Current:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+class _CurrentOf(_Current):
+    """``torch.cuda.device_of(…)``."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj)
+
+
+class _CurrentIndex(_Current):
+    """``torch.accelerator.device_index(…)``."""
+
+    def __init__(self, device: int | None, /) -> None:
+        super().__init__(device)
 
 
 class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]  # a metaclass known at run time
@@ -152,11 +181,24 @@ class Generator(torch._C.Generator, metaclass=_AnyGenerator):
         return CUDA if self._device.type == "cuda" else self._device
 
 
-def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Any]:
-    """``torch.cuda``'s functions by name; the stream is the default one."""
+_CLASSES = {
+    "Stream": Stream,
+    "Event": Event,
+    "device": _Current,
+    "device_of": _CurrentOf,
+    "device_index": _CurrentIndex,
+}
+"""``torch.cuda``'s classes by name."""
+
+
+def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Callable[..., Any]]:
+    """What ``torch.cuda``'s functions answer by name; ``stream`` is the default one.
+
+    All arguments come by name, as :func:`taking_the_same` has it.
+    """
     properties = DeviceProperties.of(gpu)
 
-    def statistics(*_: Any) -> dict[str, int]:
+    def statistics(**_: Any) -> dict[str, int]:
         now, peak = memory()
         known = {"allocated_bytes": (now, peak), "reserved_bytes": (now, peak)}
         return defaultdict(int) | {
@@ -166,7 +208,7 @@ def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Any]:
         }
 
     def constant(value: Any) -> Callable[..., Any]:
-        return lambda *_, **__: value
+        return lambda **_: value
 
     constants = {
         "is_available": True,
@@ -201,25 +243,19 @@ def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Any]:
         "is_bf16_supported": lambda including_emulation=True: (
             including_emulation or properties.major >= 8
         ),
-        "mem_get_info": lambda *_: (gpu.usable_bytes - memory()[0], gpu.total_bytes),
-        "memory_allocated": lambda *_: memory()[0],
-        "max_memory_allocated": lambda *_: memory()[1],
-        "memory_reserved": lambda *_: memory()[0],
-        "max_memory_reserved": lambda *_: memory()[1],
-        "memory_cached": lambda *_: memory()[0],
-        "max_memory_cached": lambda *_: memory()[1],
+        "mem_get_info": lambda **_: (gpu.usable_bytes - memory()[0], gpu.total_bytes),
+        "memory_allocated": lambda **_: memory()[0],
+        "max_memory_allocated": lambda **_: memory()[1],
+        "memory_reserved": lambda **_: memory()[0],
+        "max_memory_reserved": lambda **_: memory()[1],
+        "memory_cached": lambda **_: memory()[0],
+        "max_memory_cached": lambda **_: memory()[1],
         "memory_stats": statistics,
-        "get_rng_state": lambda *_, **__: torch.zeros(16, dtype=torch.uint8, device="cpu"),
+        "get_rng_state": lambda **_: torch.zeros(16, dtype=torch.uint8, device="cpu"),
         "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8, device="cpu")],
-        "current_stream": lambda *_: torch.cpu.current_stream(),
+        "current_stream": lambda **_: torch.cpu.current_stream(),
         "set_stream": set_stream,
-        "stream": lambda chosen: chosen or nullcontext(),
-        "Stream": Stream,
-        "Event": Event,
-        "device": _Current,
-        "device_of": _Current,
-        "device_index": _Current,
-        "_initialized": True,
+        "stream": lambda stream: stream or nullcontext(),
     }
 
 
@@ -233,13 +269,22 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
     """
     default = Stream()
     answers = _answers(gpu, memory, default)
+
+    def replace_function(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
+        if name in vars(module):
+            same = taking_the_same(vars(module)[name], function)
+            stack.enter_context(patch.object(module, name, same))
+
     with ExitStack() as stack:
         cuda = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.graphs)
         for module in (*cuda, torch.accelerator):
-            for name in answers.keys() & vars(module).keys():
-                stack.enter_context(patch.object(module, name, answers[name]))
+            for name, function in answers.items():
+                replace_function(module, name, function)
+            for name in _CLASSES.keys() & vars(module).keys():
+                stack.enter_context(patch.object(module, name, _CLASSES[name]))
         for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-            stack.enter_context(patch.object(torch.cuda.nvtx, name, lambda *_, **__: 0))
+            replace_function(torch.cuda.nvtx, name, lambda **_: 0)
+        replace_function(torch.nn.parallel.comm, "scatter", lambda tensor, **_: (tensor.cuda(),))
         for owner, name, value in (
             (torch.backends.cuda, "is_built", lambda: True),
             (torch.backends.mps, "is_available", lambda: False),
@@ -248,8 +293,8 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
             (torch.version, "cuda", torch.version.cuda or _CUDA_VERSION),
             (torch, "Generator", Generator),
             (torch, "Stream", Stream),
-            (torch, "Event", Event),
-            (torch.nn.parallel.comm, "scatter", lambda tensor, *_, **__: (tensor.cuda(),)),
+            (torch, "Event", AnyEvent),
+            (torch.cuda, "_initialized", True),
         ):
             stack.enter_context(patch.object(owner, name, value))
         # Only builds with CUDA have it; bitsandbytes takes it at import.
@@ -271,10 +316,12 @@ def _autocast_swapped() -> Iterator[None]:
     """
 
     def swapped(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            if not args or not isinstance(args[0], str):  # the old form, which means CUDA
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if "device_type" in kwargs:
+                args = (kwargs.pop("device_type"), *args)
+            elif not args or not isinstance(args[0], str):  # the old form, which means CUDA
                 args = ("cuda", *args)
-            return function(_TWINS.get(args[0], args[0]), *args[1:])
+            return function(_TWINS.get(args[0], args[0]), *args[1:], **kwargs)
 
         return call
 
