@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..parallel.group_recorder import own_part
 from ..tracing.operations import tensors_in
 from .device_names import as_device, device_by_name, numbers_as_devices
+from .sparse import refuse_sparse
 
 _aten = torch.ops.aten
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
@@ -152,6 +153,7 @@ _MIXING = {
 def _operands_on_gpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an operator runs on the GPU. A single number may come from the host."""
     operands = tensors_in((args, kwargs))
+    refuse_sparse(func, operands)  # one that was made before has no storage to note a place on
     if func._overloadpacket in _MIXING:
         return bool(operands) and on_gpu(operands[0])
     places = [(on_gpu(one), one.dim()) for one in operands if not _is_managed(one)]

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils._device import _device_constructors
 
+from .sparse import refused_on_gpu
+
 
 def as_device(device: Any) -> torch.device:
     """A device as code names it: by a number, a text or itself."""
@@ -61,4 +63,5 @@ def numbers_as_devices() -> Iterator[tuple[Any, str, Any]]:
     yield torch._C._nn, "_parse_to", parse_to
     for name, function in vars(torch).items():
         if callable(function) and function in constructors:
-            yield torch, name, taking_numbers(function)
+            sparse = name.startswith("sparse_")
+            yield torch, name, (refused_on_gpu if sparse else taking_numbers)(function)

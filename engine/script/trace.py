@@ -36,6 +36,7 @@ from .program import Program
 from .program_trace import begin_trace, find_loaders
 from .request import Script
 from .seen import seen, values_read
+from .sparse import WHY, names_sparse
 from .steps import ScriptSteps
 from .unlike_steps import STEPS, unlike
 
@@ -207,6 +208,8 @@ def _refusal(script: Script, error: BaseException) -> CannotTrace:
         return CannotTrace(reason)
     if isinstance(error, NotPredictable):
         return CannotTrace(f"{reason}{script.where(error)}: {error}")
+    if names_sparse(error):
+        return CannotTrace(f"{reason}{script.where(error)}: {WHY}")
     if "convert all Tensors to FakeTensors" in str(error):
         reason += f"{script.where(error)}: it uses a tensor that was made before"
         return CannotTrace(reason, "make it there, or measure it")

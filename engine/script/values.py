@@ -31,6 +31,7 @@ from ..tracing.known_values import KnownValues
 from ..tracing.operations import tensors_in
 from .placeholders import Values
 from .routing import expected_counts, expected_true, follow_choices
+from .sparse import refuse_sparse
 
 _aten = torch.ops.aten
 
@@ -96,6 +97,7 @@ class ValuesMode(TorchDispatchMode):
             isinstance(tensor, FakeTensor) for tensor in tensors_in((args, kwargs))
         ):
             return func(*args, **kwargs)
+        refuse_sparse(func, tensors_in((args, kwargs)))
         if func in _DRAWN and (drawn := self._draw(func, args, kwargs)) is not None:
             return drawn
         try:
