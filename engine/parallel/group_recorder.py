@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_iter
 from ..tracing.operations import cost, operator_name, tensors_in
 from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
 from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Category, Operation
+from ..tracing.whole_operators import arrives_whole
 from .offload import HostTensors
 
 _c10d = torch.ops.c10d
@@ -108,6 +109,8 @@ class GroupRecorder(MemoryRecorder):
         if func is _WAIT and isinstance(args[0], FakeTensor):
             return args[0]  # as it really does: on fake tensors PyTorch would make another
         output = super().__torch_dispatch__(func, types, args, kwargs)
+        if arrives_whole(func):  # its parts have been here
+            return output
         self._record_on_host(func, args, kwargs or {}, output)
         moved = bytes_sent(func, args) or _bytes_copied(func, args)
         if moved:

@@ -21,9 +21,10 @@ from typing import TypeVar
 
 import torch
 
-from ..allocator.caching import ALLOCATE
-from ..core.errors import EngineError
+from ..core.errors import EngineError, InvalidInput
 from ..tracing.trace import Trace
+from .alike import alike
+from .checks import passing_truth
 from .factory import TRACING
 
 ENDLESS = 2_000
@@ -85,7 +86,8 @@ OTHERS = (Placeholders(0, 0.0, True), Placeholders(7, 1e4, False, 3))
 and norms. An integer may be a length or an index, so it stays small."""
 
 _MAX_ATTEMPTS = 8
-_NUMBER_BYTES = 8
+"""Attempts in a row that get no further than those before."""
+_LATEST_LINES = 3
 
 
 @dataclass
@@ -99,9 +101,9 @@ class Values:
         shared: Number of times that each line selected one choice among several, and got an even
             share.
         users: The user's own line behind each of these lines.
-        last: The line that got the latest placeholder.
-        last_type: The number format that was read there.
+        latest: The number format that was read last on each of these lines, the latest line last.
         drawn: Whether integers were drawn at random.
+        operators: Number of operators that ran: how far the script got.
     """
 
     placeholders: Placeholders = FIRST
@@ -109,9 +111,9 @@ class Values:
     bounded: Counter[Line] = field(default_factory=Counter)
     shared: Counter[Line] = field(default_factory=Counter)
     users: dict[Line, Line] = field(default_factory=dict)
-    last: Line | None = None
-    last_type: torch.dtype = torch.bool
+    latest: dict[Line, torch.dtype] = field(default_factory=dict)
     drawn: bool = False
+    operators: int = 0
     _in_a_row: int = 0
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # no secret
 
@@ -122,11 +124,17 @@ class Values:
             EndlessLoop: If that line does nothing but ask.
         """
         line = self._line()
-        self._in_a_row = self._in_a_row + 1 if line == self.last and dtype is torch.bool else 0
+        if dtype is torch.bool and line not in self.placeholders.at:
+            passed = passing_truth(line.file, line.number)
+            if passed is not None:
+                return passed
+        again = dtype is torch.bool and line == next(reversed(self.latest), None)
+        self._in_a_row = self._in_a_row + 1 if again else 0
         if self._in_a_row > ENDLESS:
             raise EndlessLoop(f"{line} loops until a tensor has another value")
         self.read[line] += 1
-        self.last, self.last_type = line, dtype
+        self.latest.pop(line, None)
+        self.latest[line] = dtype
         return self.placeholders.of(dtype, line, self._random)
 
     def selected(self, *, evenly: bool) -> None:
@@ -203,30 +211,39 @@ def first_that_runs(
         begin_at: The placeholders to try first.
 
     Raises:
-        EngineError: What it raises if none do.
+        EngineError: What it raises if none do: the error of the attempt that got furthest.
     """
     attempts = [begin_at]
     refused: EngineError | None = None
-    for _ in range(_MAX_ATTEMPTS):
-        if not attempts:
-            break
+    furthest, left = -1, _MAX_ATTEMPTS
+    while attempts and left:
+        left -= 1
         values = Values(attempts.pop(0))
         try:
             return run_with(values), values
+        except InvalidInput:  # it ran, and the request does not fit it
+            raise
         except EngineError as error:
-            refused = refused or error
+            if values.operators > furthest and not (refused and isinstance(error, EndlessLoop)):
+                refused, furthest, left = error, values.operators, _MAX_ATTEMPTS
             attempts = [*_alternatives(values), *attempts]  # where it got furthest first
     assert refused is not None  # noqa: S101 - at least one attempt was made
     raise refused
 
 
 def _alternatives(values: Values) -> list[Placeholders]:
-    """Placeholders that differ on the line that got the last one, from which the steps failed."""
-    line, given = values.last, values.placeholders
-    if line is None or line in given.at:
-        return []
-    others = OTHERS[:1] if values.last_type is torch.bool else OTHERS  # only one is another truth
-    return [replace(given, at={**given.at, line: other}) for other in others]
+    """Placeholders that differ on one of the last lines that got one before the steps failed.
+
+    The latest comes first; what was read there may also have been kept for later.
+    """
+    given = values.placeholders
+    found: list[Placeholders] = []
+    for line in list(reversed(values.latest))[:_LATEST_LINES]:
+        if line in given.at:
+            continue
+        others = OTHERS[:1] if values.latest[line] is torch.bool else OTHERS  # one other truth
+        found += [replace(given, at={**given.at, line: other}) for other in others]
+    return found
 
 
 def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> None:
@@ -264,28 +281,9 @@ def _compare_lines(
 
 
 def _alike(traced_again: Callable[[], Trace], trace: Trace) -> bool | None:
-    """Whether it makes the same allocations; ``None`` if it ends in an error."""
+    """Whether it takes the same memory; ``None`` if it ends in an error."""
     try:
         traced = traced_again()
     except EngineError:
         return None
-    return _blocks(traced) == _blocks(trace)
-
-
-def _blocks(trace: Trace) -> list[tuple[int, int]]:
-    """Blocks requested from the caching allocator, in order: it rounds sizes up to 512 bytes.
-
-    Single numbers that an optimizer makes are left out: whether one is a tensor or Python's own may
-    depend on a value, as in ``max(norm, 1.01)``.
-    """
-    phases, phase = dict(trace.phases), ""
-    blocks: list[tuple[int, int]] = []
-    left_out: set[int] = set()
-    for index, (kind, tensor) in enumerate(trace.events):
-        phase = phases.get(index, phase)
-        size = trace.sizes[tensor]
-        if kind == ALLOCATE and phase == "optimizer" and size <= _NUMBER_BYTES:
-            left_out.add(tensor)
-        if tensor not in left_out:
-            blocks.append((kind, -(-size // 512)))
-    return blocks
+    return alike(traced, trace)

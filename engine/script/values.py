@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import (
 from ..tracing.kept_values import MAX_KNOWN
 from ..tracing.known_values import KnownValues
 from ..tracing.operations import tensors_in
+from ..tracing.whole_operators import arrives_whole, in_parts
 from .placeholders import Values
 from .routing import expected_counts, expected_true, follow_choices
 from .sparse import refuse_sparse
@@ -40,6 +41,7 @@ class ScriptValues(KnownValues):
     """Fake tensors that keep their values where the script writes them down."""
 
     keeps_whole_reals = False  # a script's parameters are made among them
+    demands_hold = True
 
     @property
     def avoid_device_init(self) -> bool:
@@ -93,11 +95,14 @@ class ValuesMode(TorchDispatchMode):
     ) -> Any:
         """Run the operator; where that takes values, answer in its place."""
         kwargs = kwargs or {}
+        self._values.operators += 1
         if self._beside_real and not any(
             isinstance(tensor, FakeTensor) for tensor in tensors_in((args, kwargs))
         ):
             return func(*args, **kwargs)
         refuse_sparse(func, tensors_in((args, kwargs)))
+        if arrives_whole(func):
+            return in_parts(self, func, args, kwargs)
         if func in _DRAWN and (drawn := self._draw(func, args, kwargs)) is not None:
             return drawn
         try:
@@ -109,13 +114,9 @@ class ValuesMode(TorchDispatchMode):
                 return self._values.answer(torch.bool)
             raise
         except DynamicOutputShapeException:
-            if func is _aten.bincount.default and (counts := self._count(args, kwargs)) is not None:
-                return counts
-            if func not in _LARGEST:
+            selected = self._select(func, args, kwargs)
+            if selected is None:
                 raise
-            found = _Selecting()
-            selected = _LARGEST[func](found, *args, **kwargs)
-            self._values.selected(evenly=found.evenly)
             return selected
         follow_choices(func, args, output)
         if func is _aten.any.default and expected_true(args[0]):
@@ -132,6 +133,17 @@ class ValuesMode(TorchDispatchMode):
             dtype = kwargs.get("dtype") or torch.int64
             real = draw(dtype=dtype, generator=self._random)
         return self._with_values(real)
+
+    def _select(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What values would select; ``None`` where nobody knows how much that can be."""
+        if func is _aten.bincount.default and (counts := self._count(args, kwargs)) is not None:
+            return counts
+        if func not in _LARGEST:
+            return None
+        found = _Selecting()
+        selected = _LARGEST[func](found, *args, **kwargs)
+        self._values.selected(evenly=found.evenly)
+        return selected
 
     def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Result of ``bincount``; ``None`` where its length depends on values."""

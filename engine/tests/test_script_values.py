@@ -61,6 +61,18 @@ SAME_EITHER_WAY = {
     "        loss = model(x[ids.view(2, -1)[0]]).sum() + ids.flip(0).sum()",
     "a loss reduced to a number": "loss = nn.functional.mse_loss(model(x[:batch_size]), "
     "y[:batch_size, None])",
+    "numbers of an inference mode": f"{PLAIN}\n        with torch.inference_mode(): "
+    "print(model(x).mean().item(), x.tolist()[0], bool((x > 1).any()), f'{loss:.2f}')",
+    "a condition that only prints": f"{PLAIN}\n        if loss > 7: print('high', loss * 2)",
+    "a condition that prints what several operators compute": f"{PLAIN}\n"
+    "        if (loss.abs() - 1).square() > 0.5: print(loss.exp().log(), x.std(0).min(), x.mean())",
+    "many assertions": PLAIN
+    + "".join(f"\n        assert (x > -9 - {n}).all() and (x < 9 + {n}).all()" for n in range(12)),
+    "a raise on several lines": f"{PLAIN}\n        if not (\n            (x > -9).all()\n"
+    "            and (x < 9).all()\n        ):\n            raise ValueError(1)",
+    "checks of a distribution": "means = model(x[:batch_size])\n"
+    "        normal = torch.distributions.Normal(means, torch.rand(batch_size, 1) + 0.1)\n"
+    "        loss = -normal.log_prob(normal.sample()).mean()",
     "truncated initial weights": f"{PLAIN}; nn.init.trunc_normal_(model[0].weight, std=0.02)",
 }
 TAKES_SECONDS = {"truncated initial weights"}
@@ -88,6 +100,8 @@ def test_reading_values_leaves_memory_equal_to_a_real_step(folder: Path, body: s
         (f"{PLAIN}\n        if loss > 0: keep = torch.ones(9)", "if loss > 0"),
         (f"{PLAIN}\n        for _ in range(int(loss)): loss = loss + 1", r"range\(int\(loss"),
         (f"{PLAIN}\n        if loss.item() > 5: loss = loss * 2", r"loss\.item\(\) > 5"),
+        (f"{PLAIN}\n        if loss > 5: print(model(x).sum())", r"if loss > 5"),
+        (f"{PLAIN}\n        if loss > 5: model(x).sum().backward()", r"if loss > 5"),
     ],
 )
 def test_memory_that_depends_on_a_value_is_refused_with_the_line(
@@ -103,6 +117,21 @@ def test_of_several_lines_the_one_that_matters_is_told(folder: Path) -> None:
     factory = written(folder, READING.replace("{body}", body))
     with pytest.raises(CannotTrace, match=r"read at mine.py, line 14 \(if loss < 3"):
         trace_script(factory, 8, A10)
+
+
+def test_the_error_is_that_of_the_attempt_that_got_furthest(folder: Path) -> None:
+    lines = (
+        PLAIN,
+        "ranges = [(x > n).all().item() for n in range(2)]",
+        "for inside in ranges:",
+        "    if not inside: print(1 / 0 if x.mean() > 9 else 1)",
+        "if not ranges[0]: sys.exit('out of range')",
+        "model(model(x).expand(-1, 16))",
+        "raise KeyError('what really blocks')",
+    )
+    code = "import sys" + READING.replace("{body}", "\n        ".join(lines))
+    with pytest.raises(CannotTrace, match="what really blocks"):
+        trace_script(written(folder, code), 8, A10)
 
 
 def test_an_optimizer_that_searches_by_values_is_refused(folder: Path) -> None:

@@ -99,7 +99,13 @@ class KnownValues(KeptValues):
     Args:
         checks_pass: Whether what a model demands holds, of all of its real numbers, compared with
             each other (boxes end after they begin), or by ``torch._check_tensor_all``.
+
+    Attributes:
+        demands_hold: Whether what code demands by ``torch._is_all_true`` holds. Nothing asks so but
+            checks, such as those of ``torch.distributions``, which training passes.
     """
+
+    demands_hold = False
 
     def __init__(self, *, checks_pass: bool = False) -> None:
         super().__init__()
@@ -169,7 +175,7 @@ class KnownValues(KeptValues):
             self._know(output, _exactly(True))
         elif self._checks_pass and func in _ORDERED and args[0].is_floating_point():
             self._know(output, Held(frozenset({True}), frozenset()))
-        elif self._checks_pass and func is _CHECKING:
+        elif func is _CHECKING and (self._checks_pass or self.demands_hold):
             self._know(output, _exactly(True))
         elif self._held:
             self._follow(func, args, kwargs, output)

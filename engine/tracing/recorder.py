@@ -26,6 +26,7 @@ from .excerpts import Excerpt, Moment, frees_in_order
 from .module_names import ModuleNames
 from .operations import cost, operator_name, tensors_in
 from .trace import RECOMPUTATION, Category, Trace
+from .whole_operators import arrives_whole, in_parts
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
 _CAST = torch.ops.aten._to_copy.default
@@ -233,6 +234,8 @@ class MemoryRecorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._repeating:
             return func(*args, **kwargs)
+        if arrives_whole(func):
+            return in_parts(self, func, args, kwargs)
         func = as_accumulated(func, args, kwargs, self._engine_alone)
         output = func(*args, **kwargs)
         phase = self._training.phase
