@@ -20,6 +20,7 @@ from ..core.parsing import shown
 from . import diffusion, timm_models
 from .architectures import KNOWN, SUPPORTED, Architecture
 from .model import GivenModel
+from .published import without_what_trainers_leave
 from .tasks import MAX_IMAGE_SIZE, MAX_SEQUENCE_LENGTH, USUAL_IMAGES, SizeLimits, Task, spoken
 
 MAX_CONFIG_BYTES = 2**20
@@ -91,7 +92,7 @@ def parse_config(given: object) -> dict[str, Any]:
         InvalidInput: With what is wrong, for the field ``config``.
     """
     read = diffusion.as_config(timm_models.as_config(_read(given)))
-    read = _without_what_trainers_leave(read)
+    read = without_what_trainers_leave(read)
     _check_architecture(read)
     config = _cleaned(read, depth=1)
     for name in ("text_config", "vision_config", "decoder"):
@@ -195,22 +196,6 @@ def _read(given: object) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise _wrong("this is not a JSON object; enter the contents of a config.json")
     return read
-
-
-def _without_what_trainers_leave(config: dict[str, Any]) -> dict[str, Any]:
-    """Without what is left aside when a model of transformers' own is trained.
-
-    That is code of the model's repository, without ``trust_remote_code``; and a format that weights
-    are published in only to be small, from which transformers makes plain ones again
-    (``FineGrainedFP8Config`` and ``Mxfp4Config`` with ``dequantize``).
-    """
-    left = set()
-    if config.get("model_type") in SUPPORTED:
-        left.add("auto_map")
-    quantised = config.get("quantization_config")
-    if isinstance(quantised, dict) and quantised.get("quant_method") in ("fp8", "mxfp4"):
-        left.add("quantization_config")
-    return {name: value for name, value in config.items() if name not in left}
 
 
 def _check_architecture(config: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from ..hub import resolve
 from ..interface.request import MAX_BATCH_SIZE, AnalysisRequest, Request
 from ..interface.result import AnalysisResult, GpuFacts, Trial
 from ..parallel import interconnect
-from ..step.building import blaming_the_config, cache_caveats, kernel_caveats
+from ..step.building import blaming_the_config, cache_caveats, code_caveats
 from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
 from ..step.optimizers import paged_caveats, refresh_caveats
@@ -184,7 +184,7 @@ class Prediction:
             *found.caveats,
             *about_lengths(trained, found.recommended.batch_size),
             *cache_caveats(trained),
-            *kernel_caveats(trained),
+            *code_caveats(trained),
             *method_caveats(trained),
             *rollout_caveats(trained, step),
             *vllm_caveats(trained, self.gpu, step),
@@ -332,7 +332,7 @@ def predict_batch(
     used = request.workload.versions_here
     for caveat in (
         *software.caveat(request.workload.software, used),
-        *kernel_caveats(request.workload),
+        *code_caveats(request.workload),
     ):
         emit(Log(caveat, "warning"))
     gpu = catalogue_gpu(request)

@@ -11,7 +11,7 @@ from ..events import Log, Stage
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
 from ..interface.texts import GenerationAnswer, TextResult, Texts
-from ..step.building import kernel_caveats
+from ..step.building import code_caveats
 from ..versions import software
 from .analysis import catalogue_gpu, gpu_facts
 from .caveats import ALONE, NOTHING_RUN
@@ -51,7 +51,7 @@ def analyze_texts(request: AnalysisRequest, emit: Emit) -> TextResult:
     for caveat in unlike:
         emit(Log(caveat, "warning"))
     emit(Stage("trace"))
-    caveats = [*unlike, NOTHING_RUN, ALONE, *kernel_caveats(request.workload)]
+    caveats = [*unlike, NOTHING_RUN, ALONE, *code_caveats(request.workload)]
     found = _generation if request.goal is Goal.GENERATION else _longest
     return replace(found(request, emit, caveats), software=used)
 

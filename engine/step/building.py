@@ -40,6 +40,7 @@ from ..models.tasks import Task
 from ..tracing.flex_attention import COMPUTED
 from .flex_attention import NAME as FLEX
 from .flex_attention import check_release
+from .own_code import unread_caveats, why_another_model
 from .transformers_versions import (
     TRIED_WITH,
     VERSION,
@@ -210,9 +211,10 @@ def cache_caveats(workload: Workload) -> list[str]:
     ]
 
 
-def kernel_caveats(workload: Workload) -> list[str]:
-    """Caveats about kernels: others than those traced may run, or other releases of them."""
+def code_caveats(workload: Workload) -> list[str]:
+    """Caveats about code: others than what was traced may run, or other releases of it."""
     found = [COMPUTED] if workload.attention is Attention.FLEX else []
+    found += unread_caveats(workload)
     if packages := KNOWN[workload.preset.config()["model_type"]].kernels:
         found.append(
             f"Predicted as without {' and '.join(packages)}, whose kernels transformers runs where "
@@ -271,9 +273,12 @@ def check_given(workload: Workload) -> None:
     """Build the model of a given config on the meta device, to see whether there is one.
 
     Raises:
-        InvalidInput: If transformers refuses the config, or the model is too large.
+        InvalidInput: If transformers refuses the config, or would make another model of it, or the
+            model is too large.
     """
     with blaming_the_config(workload), torch.device("meta"):
+        if why := why_another_model(workload):
+            raise _wrong_config(workload, why)
         model = new_model(workload)
     count = sum(parameter.numel() for parameter in model.parameters())
     if count > MAX_PARAMETER_COUNT:

@@ -18,7 +18,7 @@ from engine.prediction.caveats import negatives_caveats, whole_experts
 from engine.prediction.refusals import does_not_fit
 from engine.step import building
 from engine.step.batches import Batch
-from engine.step.building import cache_caveats, caches_keys_and_values, kernel_caveats
+from engine.step.building import cache_caveats, caches_keys_and_values, code_caveats
 from engine.step.training import Training, inputs_on_device
 from engine.tests.conftest import small_workload
 from engine.traces import tracer
@@ -78,7 +78,7 @@ def test_an_answer_about_a_decoder_says_whether_its_cache_is_on() -> None:
     ("model", "said"), [("mamba", "as without causal-conv1d and mamba-ssm"), ("bert", "")]
 )
 def test_kernels_that_are_not_traced_are_named(model: str, said: str) -> None:
-    caveats = kernel_caveats(Workload("mine", config=small_config(model)))
+    caveats = code_caveats(Workload("mine", config=small_config(model)))
     assert [said in caveat for caveat in caveats] == [True] * bool(said)
 
 
@@ -96,7 +96,7 @@ def test_what_earlier_releases_of_liger_need_is_said_where_it_is_more(
     fields: dict[str, Any], more_is_said: bool
 ) -> None:
     head = {"model_type": "llama", "vocab_size": 128_256, "hidden_size": 4_096}
-    caveats = kernel_caveats(Workload.parse({"config": head, "cross_entropy": "liger"} | fields))
+    caveats = code_caveats(Workload.parse({"config": head, "cross_entropy": "liger"} | fields))
     # 2 bytes of a product and 4 of the same in fp32, for 128,256 words of 4,096 numbers.
     assert ["up to 2.94 GiB more" in caveat for caveat in caveats] == [True] * more_is_said
 

@@ -107,10 +107,10 @@ def test_an_invalid_config_is_refused_with_a_reason(config: object, says: str) -
 
 def test_code_of_a_repository_is_left_where_transformers_has_its_own() -> None:
     published = LLAMA | {
-        "auto_map": {"AutoModelForCausalLM": "modeling.Mine"},
+        "auto_map": {"AutoConfig": "a.Mine", "AutoModelForCausalLM": "a--b.LlamaForCausalLM"},
         "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
     }
-    assert parse_config(published) == parse_config(LLAMA)
+    assert parse_config(published) == parse_config(LLAMA | {"architectures": ["LlamaForCausalLM"]})
 
 
 def test_infinity_and_nan_are_read_where_no_size_is_meant() -> None:

@@ -1,0 +1,132 @@
+"""Configs of models that transformers has no code for, though it has their ``model_type``.
+
+transformers builds what its own class makes of a config, and leaves aside what it does not know. A
+model with code of its own would come out as another one, and a config in another layout with the
+sizes of the class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from inspect import getfile, signature
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import PretrainedConfig
+
+from ..interface.workload import Workload
+from .transformers_versions import new_config
+
+_SIZE = re.compile(r"(num|n)_\w+|\w+_(size|dim)")
+_SMALLEST_SIZE = 16
+_OF_INPUTS = {"n_ctx", "n_positions", "num_positions", "image_size"}
+"""Sizes of what a model was trained on, which published configs have whether it depends on them."""
+_DECIDING = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+)  # fmt: skip
+"""Sizes that every class of texts has, under these names or as those of a part."""
+_BY_OLD_NAME = {"t5withlmheadmodel"}
+"""Classes that transformers had itself, which older configs name."""
+_WHAT_HELPS = (
+    "enter a checkpoint that was converted for transformers, or predict your training script "
+    "(memorymark predict SCRIPT.py)"
+)
+
+
+def why_another_model(workload: Workload) -> str:
+    """Why a config would be built as another model than its own; empty if it would not."""
+    config = workload.preset.config()
+    if workload.preset.package:
+        return ""
+    named = config.get("architectures")
+    own = [name for name in (named if isinstance(named, list) else ()) if not _is_known(name)]
+    if own:
+        return (
+            f"transformers has no class {' and '.join(map(str, own))}, and its own "
+            f"{config['model_type']} may be another model; {_WHAT_HELPS}"
+        )
+    deciding = [text for name, text in _unread(workload) if name in _DECIDING]
+    if deciding:
+        return f"transformers' {config['model_type']} does not read {_listed(deciding)}; " + (
+            _WHAT_HELPS
+        )
+    return ""
+
+
+def unread_caveats(workload: Workload) -> list[str]:
+    """Caveat about sizes in a given config that transformers' class does not read."""
+    if workload.config is None or workload.preset.package:
+        return []
+    unread = [text for _, text in _unread(workload)]
+    if not unread:
+        return []
+    return [
+        f"transformers' {workload.preset.config()['model_type']} does not read {_listed(unread)} "
+        "of the config. If your model does, it is another one than this."
+    ]
+
+
+@cache
+def _known_classes() -> frozenset[str]:
+    return frozenset(name.lower() for name in dir(transformers)) | _BY_OLD_NAME
+
+
+def _is_known(name: object) -> bool:
+    """Whether transformers has a class; old configs write some names in other letters."""
+    return str(name).lower() in _known_classes()
+
+
+def _unread(workload: Workload) -> list[tuple[str, str]]:
+    """Sizes of a config that nothing reads: their names, and what is said of them."""
+    fields = dict(workload.preset.config())
+    config = new_config(fields.pop("model_type"), **fields)
+    return list(_unread_by(config, fields))
+
+
+def _unread_by(config: Any, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    parts = [part for part in vars(config).values() if isinstance(part, PretrainedConfig)]
+    for name, value in fields.items():
+        part = vars(config).get(name)
+        if isinstance(value, dict) and isinstance(part, PretrainedConfig):
+            yield from _unread_by(part, value)
+            continue
+        passed_on = any(vars(part).get(name) == value for part in parts)
+        if _is_size(name, value) and not passed_on and not _reads(type(config), name):
+            yield name, f"{name} {value:,}"
+
+
+def _is_size(name: str, value: object) -> bool:
+    """Whether a field looks like a size of the model."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < _SMALLEST_SIZE:
+        return False
+    return name not in _OF_INPUTS and _SIZE.fullmatch(name) is not None
+
+
+def _reads(config_class: Any, name: str) -> bool:
+    """Whether a class of configs knows a field, or the code of its models asks for it."""
+    if hasattr(config_class, name) or name in config_class.attribute_map:
+        return True
+    if any(name in signature(vars(kind)["__init__"]).parameters for kind in _made_by(config_class)):
+        return True
+    if name in _DECIDING and getattr(config_class, "sub_configs", None):
+        return False  # the code below is of its parts too, which have sizes of their own
+    return re.search(rf"(?<!_)config\.{name}\b|[\"']{name}[\"']", _code(config_class)) is not None
+
+
+def _made_by(config_class: type) -> list[type]:
+    return [kind for kind in config_class.__mro__ if "__init__" in vars(kind)]
+
+
+@cache
+def _code(config_class: type) -> str:
+    """The code of a class of configs and of its models."""
+    file = Path(getfile(config_class))
+    models = file.with_name(file.name.replace("configuration_", "modeling_", 1))
+    return "".join(path.read_text(encoding="utf-8") for path in {file, models} if path.is_file())
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,64 @@
+"""Configs that transformers would make another model of than their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.core.errors import InvalidInput
+from engine.interface.workload import Workload
+from engine.models.presets import PRESETS
+from engine.step.building import check_given
+from engine.step.own_code import unread_caveats
+
+BERT = PRESETS["bert"].config()
+VIT = PRESETS["vit-b"].config()
+LLAMA = PRESETS["llama-3.2-1b"].config()
+CLIP = PRESETS["clip"].config()
+BART = PRESETS["bart-large"].config()
+
+
+def given(config: dict[str, Any]) -> Workload:
+    return Workload.parse({"model": "mine", "config": config})
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (LLAMA | {"architectures": ["MyLlamaForCausalLM"]}, "has no class MyLlamaForCausalLM"),
+        (VIT | {"auto_map": {"AutoModel": "org/repo--modeling.WideViT"}}, "has no class WideViT"),
+        ({"model_type": "llava", "hidden_size": 5120}, "does not read hidden_size 5,120"),
+        (CLIP | {"num_hidden_layers": 40}, "does not read num_hidden_layers 40"),
+    ],
+    ids=["class", "code", "another layout", "sizes of no part"],
+)
+def test_another_model_is_refused_with_what_was_not_read(config: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says) as raised:
+        check_given(given(config))
+    assert "predict your training script" in raised.value.fields["config"]
+
+
+def test_other_unread_sizes_are_told() -> None:
+    workload = given(BERT | {"num_adapters": 2, "adapter_dim": 64, "norm_eps": 64})
+    check_given(workload)
+    (caveat,) = unread_caveats(workload)
+    assert "bert does not read adapter_dim 64 of the config" in caveat
+
+
+def test_a_size_that_a_part_has_too_is_read() -> None:
+    text = CLIP["text_config"] | {"hidden_size": 256, "num_attention_heads": 4}
+    check_given(given(CLIP | {"text_config": text, "hidden_size": 256}))
+
+
+@pytest.mark.parametrize("config", [BERT, VIT, LLAMA, CLIP, BART])
+def test_published_sizes_are_all_read(config: dict[str, Any]) -> None:
+    named = config | {
+        "architectures": [str(name).upper() for name in config.get("architectures", ())]
+    }
+    check_given(given(named))
+    assert unread_caveats(given(named)) == []
+
+
+def test_presets_are_not_asked() -> None:
+    assert unread_caveats(Workload.parse({"model": "bert"})) == []
