@@ -145,7 +145,7 @@ def test_the_host_holds_more_for_more_samples() -> None:
 
 def test_the_answer_says_what_the_host_holds_and_does() -> None:
     (told,) = offload_caveats(trace(offloaded(), BATCH_SIZE, A10))
-    assert told.startswith("The host holds 0.00 GiB for each GPU (predicted)")
+    assert told.startswith("The host holds <0.01 GiB for each GPU (predicted)")
     assert "24 GB/s (PCIe 4.0), and the GPU waits for it" in told
     assert offload_caveats(trace(small_workload("bert"), 2, A10)) == []
 
