@@ -255,14 +255,14 @@ def _prediction(
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     step = work_of_script(request, gpu, trace).timed()
-    samples = batch_size * micro_batches_of_script(request, trace)
+    samples = batch_size * micro_batches_of_script(request, trace) / trace.divided_by
     return timed(trial, step, samples, time_range(trace.operations, gpu, step))
 
 
 def _about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
     caveats = [
         *trace.caveats,
-        *script_caveats(trace.world_size, gpu),
+        *script_caveats(trace.world_size, gpu, trace.divided_by),
         "Nothing was run: the script was traced on fake tensors, and memory comes from a replay "
         "through a model of PyTorch's caching allocator. Kernels called outside PyTorch's "
         "operators are not seen.",

@@ -73,18 +73,20 @@ def caveats(workload: Workload, gpu: Gpu) -> list[str]:
     ]
 
 
-def script_caveats(world_size: int, gpu: Gpu | None) -> list[str]:
+def script_caveats(world_size: int, gpu: Gpu | None, divided_by: int = 1) -> list[str]:
     """The same of a script that shares its steps.
 
     Args:
         world_size: Number of GPUs.
         gpu: Each of them; ``None`` where the answer is about several kinds.
+        divided_by: Number of them that the script divides its batch among.
     """
     if world_size == 1:
         return []
+    of_one = "Memory, batch sizes and" if divided_by == 1 else "Memory and"
     return [
-        f"The script was traced as the first of {world_size:,} processes. Memory, batch sizes and "
-        f"samples per second are of one GPU. {_nccl_caveat(world_size)}",
+        f"The script was traced as the first of {world_size:,} processes. {of_one} samples per "
+        f"second are of one GPU. {_nccl_caveat(world_size)}",
         *([] if gpu is None else [_link_caveat(world_size, gpu)]),
     ]
 

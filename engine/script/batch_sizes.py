@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -13,11 +13,12 @@ from ..traces.batch_rule import HIGH, LOW
 from ..traces.source import ByMicroBatches, TraceSource
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
 from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
+from .asked_batch import trace_from_the_asked
+from .each_size import EachSize
 from .factory import Factory, ScriptFailed
-from .placeholders import FIRST, OTHERS, Line, Placeholders, Values, first_that_runs
 from .request import Script, ScriptRequest
 from .seen import on_the_host
-from .trace import CannotTrace, begin, check_followed, follow, trace_script
+from .trace import CannotTrace, check_followed, trace_script
 
 _CHECKED = 67
 """The batch size at which a computed trace is checked against a real one. It is not a multiple of
@@ -34,8 +35,13 @@ def trace_script_at_every_batch_size(
     behaviour: CudaBehaviour | None,
     warn: Callable[[str], None],
     gpu: Gpu | None = None,
+    asked: int | None = None,
 ) -> TraceSource:
     """A few traces that give every batch size from 2 up, or one trace for each where that fails.
+
+    The smallest ones are quick, and tell most of all. A script may take no such batch: it divides a
+    global one, or fills a queue with whole batches. Then the one that was asked for is traced, and
+    others near it.
 
     An unknown script may do anything with its batch: compare each sample with every other, halve
     it, split it. So what two traces predict is checked against one more.
@@ -50,11 +56,31 @@ def trace_script_at_every_batch_size(
         behaviour: The GPU's; ``None`` for the CPU.
         warn: Receives a sentence if every batch size has to be traced, or only even ones can be.
         gpu: The GPU that the script sees; by default one that behaves so.
+        asked: The batch size that was asked for, if any.
 
     Raises:
         ScriptFailed: If the batch size makes no difference. Also what :func:`trace_script` raises.
     """
-    each = EachSize(script, behaviour, gpu)
+    warned: list[str] = []
+    try:
+        found = _trace_from_the_smallest(script, behaviour, warned.append, gpu)
+    except (CannotTrace, ScriptFailed) as error:
+        if asked is None or asked <= LOW or (isinstance(error, CannotTrace) and not error.raised):
+            raise
+        return trace_from_the_asked(script, behaviour, warn, gpu, asked)
+    for one in warned:
+        warn(one)
+    return found
+
+
+def _trace_from_the_smallest(
+    script: Script,
+    behaviour: CudaBehaviour | None,
+    warn: Callable[[str], None],
+    gpu: Gpu | None,
+) -> ScriptTraces:
+    """Traces from those of the smallest batches."""
+    each = EachSize(script, behaviour, gpu, LOW, beside=_ANY)
     low = each.low.trace
     caveats, multiple, second = list(low.caveats), 1, HIGH
     line = each.line(_ANY)
@@ -118,87 +144,6 @@ class ScriptTraces:
         return one_sample(self.each.at, self.low)
 
 
-class EachSize:
-    """Traces a script at one batch size after another, each once.
-
-    Programs run beside each other: those at larger sizes begin before it is known what the one at
-    the smallest reads.
-
-    Args:
-        script: The script to trace.
-        behaviour: The GPU's; ``None`` for the CPU.
-        gpu: The GPU that the script sees.
-
-    Attributes:
-        low: The steps at the smallest batch size, whose placeholders the others get as far as they
-            do.
-        traces: Those made so far, by batch size.
-    """
-
-    def __init__(self, script: Script, behaviour: CudaBehaviour | None, gpu: Gpu | None) -> None:
-        self._begin = partial(begin, script, behaviour=behaviour, gpu=gpu)
-        self._name = script.name
-        expected = behaviour is not None, FIRST.at
-        begun = self._begin_others(_ANY, *expected)
-        self.low = follow(script, LOW, behaviour, gpu)
-        self._found = self.low.shows_gpu, self.low.values.placeholders.at
-        self._begun = {_ANY: begun} if self._found == expected else {}
-        self.traces = {LOW: self.low.trace}
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name!r}, batch_sizes={[*self.traces]})"
-
-    def at(self, batch_size: int) -> Trace:
-        if batch_size not in self.traces:
-            self.traces[batch_size] = self._trace(batch_size)
-        return self.traces[batch_size]
-
-    def line(self, sizes: tuple[int, int]) -> AffineTrace | None:
-        """The line through the smallest and two others; ``None`` if they do not lie on one."""
-        begun = self._begun.pop(sizes, None) or self._begin_others(sizes, *self._found)
-        try:
-            traced = (self._other(*one) for one in zip(sizes, begun, strict=True))
-            line = AffineTrace(self.low.trace, high := next(traced))  # before a longer one is there
-            checked = next(traced)
-            AffineTrace(high, checked)  # refuses unlike steps
-        except EngineError:
-            return None
-        return line if line.at(checked.batch_size).sizes == checked.sizes else None
-
-    def runs(self, batch_size: int) -> bool:
-        """Whether the script takes batches of that size."""
-        try:
-            self.at(batch_size)
-        except CannotTrace:
-            return False
-        return True
-
-    def _begin_others(
-        self, sizes: tuple[int, int], shows_gpu: bool, at: Mapping[Line, Placeholders]
-    ) -> list[tuple[Values, Callable[[], Trace]]]:
-        """Begin to trace these sizes, each with placeholders of its own."""
-        begun = []
-        for size, other in zip(sizes, OTHERS, strict=True):
-            values = Values(replace(other, at=at))
-            traced = self._begin(batch_size=size, shows_gpu=shows_gpu, values=values)
-            begun.append((values, traced))
-        return begun
-
-    def _other(self, size: int, begun: tuple[Values, Callable[[], Trace]]) -> Trace:
-        values, traced = begun
-        trace = traced()
-        if not values.read and not values.drawn:  # it would be alike with any placeholders
-            self.traces.setdefault(size, trace)
-        return trace
-
-    def _trace(self, size: int) -> Trace:
-        def trace_with(values: Values) -> Trace:
-            return self._begin(batch_size=size, shows_gpu=self.low.shows_gpu, values=values)()
-
-        # A larger batch may read on more lines, as values of large tensors are not followed.
-        return first_that_runs(trace_with, self.low.values.placeholders)[0]
-
-
 def _host_bytes(low: Trace, high: Trace, batch_size: int) -> int:
     """Bytes on the host at a batch size, on the line through those at two."""
     per_sample = (high.host_bytes - low.host_bytes) / (high.batch_size - low.batch_size)
@@ -236,7 +181,7 @@ def trace_request(
         behaviour: The GPU's; ``None`` for the CPU.
         warn: Receives a sentence if every batch size has to be traced.
     """
-    return ByMicroBatches(request, partial(_trace_accumulating, request.script, behaviour, warn))
+    return ByMicroBatches(request, partial(_trace_accumulating, request, behaviour, warn))
 
 
 class TracesOnGpus:
@@ -283,15 +228,16 @@ class TracesOnGpus:
 
 
 def _trace_accumulating(
-    script: Script,
+    request: ScriptRequest,
     behaviour: CudaBehaviour | None,
     warn: Callable[[str], None],
     micro_batches: int,
 ) -> TraceSource:
-    script = replace(script, gradient_accumulation=micro_batches)
+    script = replace(request.script, gradient_accumulation=micro_batches)
     if micro_batches > 1 and isinstance(script, Factory):
         _check_micro_batches(script, behaviour)
-    return trace_script_at_every_batch_size(script, behaviour, warn)
+    asked = request.current_batch_size
+    return trace_script_at_every_batch_size(script, behaviour, warn, asked=asked)
 
 
 def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> None:

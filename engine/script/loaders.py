@@ -141,10 +141,7 @@ class Loaders:
         Raises:
             InvalidInput: For ``batch_flag``, if there are none, or of several batch sizes.
         """
-        firsts = {
-            next(n for n, made in enumerate(self._made) if made.dataset is self._data[data])
-            for data in self._read.fed
-        }
+        firsts = self._firsts()
         sizes = {batch_size_of(self._made[position]) for position in firsts}
         size = sizes.pop() if len(sizes) == 1 else None
         if size is None:
@@ -157,6 +154,24 @@ class Loaders:
                 }
             )
         return Feeding(tuple(sorted(firsts)), size)
+
+    def divided_by(self, batch_size: int, processes: int) -> int:
+        """Number of processes that the script divides a batch among, as its loaders show.
+
+        Args:
+            batch_size: What the script was given.
+            processes: Number of processes that share the training run.
+        """
+        sizes = {batch_size_of(self._made[position]) for position in self._firsts()}
+        part, rest = divmod(batch_size, processes)
+        return processes if sizes == {part} and not rest else 1
+
+    def _firsts(self) -> set[int]:
+        """Positions of the loaders that fed the step: of several of the same data the first."""
+        return {
+            next(n for n, made in enumerate(self._made) if made.dataset is self._data[data])
+            for data in self._read.fed
+        }
 
     @property
     def unread(self) -> int:

@@ -202,6 +202,7 @@ class _Tracing:
         self._program, self._end, self._wanted = program, end, steps
         self._steps = ProgramSteps(program, batch_size, self._step_ended)
         positions = program.loaders if isinstance(program, Program) else ()
+        self._batch_size = batch_size
         self._loaders = Loaders(positions, batch_size)
         self._machine = machine
         self._recorder = machine.recorder(self._steps, batch_size)
@@ -248,6 +249,7 @@ class _Tracing:
             self._found.micro_batches = self._batches
             self._found.tf32 = torch.backends.cuda.matmul.allow_tf32
             self._found.world_size = processes_joined()
+            self._found.divided_by = self._loaders.divided_by(self._batch_size, processes_joined())
             self._found.computed = self._machine.is_computed
             self._found.caveats += [
                 seen(self._found, self._steps.optimizer),
@@ -255,6 +257,7 @@ class _Tracing:
                 *self._loaders.largest.caveats,
                 *self._micro_batches.caveats,
                 *caveats(self._loaders),
+                *divided(self._found.divided_by),
                 *fewer(self._batches, self._batches_before),
             ]
             if self._wanted == STEPS:
@@ -263,6 +266,16 @@ class _Tracing:
         self._micro_batches.of_step = 0
         self._loaders.step_ended()
         self._recorder.begin_step()
+
+
+def divided(processes: int) -> list[str]:
+    """Caveat where each process has a part of the batch."""
+    if processes == 1:
+        return []
+    return [
+        f"The script divides its batch among {processes:,} processes: batch sizes are those of all "
+        f"of them, and a GPU has 1/{processes:,} of each."
+    ]
 
 
 def fewer(batches: int, before: int) -> list[str]:

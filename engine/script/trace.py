@@ -46,12 +46,15 @@ class CannotTrace(EngineError):
 
     Attributes:
         reason: Why, without the advice.
+        raised: Whether the script raised an error of its own, which it may not at another batch
+            size.
     """
 
     code = "cannot_trace"
 
-    def __init__(self, reason: str, advice: str = "measure it") -> None:
+    def __init__(self, reason: str, advice: str = "measure it", *, raised: bool = False) -> None:
         self.reason = reason
+        self.raised = raised
         super().__init__(
             f"{reason.rstrip('.')}. There is no prediction: {advice} (--gpu local) on a machine "
             "with that GPU"
@@ -98,11 +101,18 @@ class Followed:
 
 
 def follow(
-    script: Script, batch_size: int, behaviour: CudaBehaviour | None, gpu: Gpu | None
+    script: Script,
+    batch_size: int,
+    behaviour: CudaBehaviour | None,
+    gpu: Gpu | None,
+    smallest: int = LOW,
 ) -> Followed:
-    """Trace some steps without knowing what they read."""
+    """Trace some steps without knowing what they read; at the smallest batch size, one more."""
+    one_more = batch_size == smallest
     for shows_gpu in (True, False) if behaviour is not None else (False,):
-        begin_with = partial(begin, script, batch_size, behaviour, gpu, shows_gpu)
+        begin_with = partial(
+            begin, script, batch_size, behaviour, gpu, shows_gpu, one_more=one_more
+        )
 
         def trace_with(values: Values, begin_with: BeginWith = begin_with) -> Trace:
             return begin_with(values)()
@@ -129,11 +139,13 @@ def begin(
     gpu: Gpu | None,
     shows_gpu: bool,
     values: Values,
+    *,
+    one_more: bool = False,
 ) -> Callable[[], Trace]:
     """Begin to trace: a program in a process of its own, a factory when the trace is waited for."""
     if isinstance(script, Factory):
-        return lambda: _trace(script, batch_size, behaviour, gpu, values, shows_gpu)
-    worded, one_more = _worded(script, batch_size), batch_size == LOW
+        return lambda: _trace(script, batch_size, behaviour, gpu, values, shows_gpu, one_more)
+    worded = _worded(script, batch_size)
     traced = begin_trace(script, batch_size, behaviour, gpu, values, shows_gpu, worded, one_more)
 
     def checked() -> Trace:
@@ -162,6 +174,7 @@ def _trace(
     gpu: Gpu | None,
     values: Values,
     shows_gpu: bool,
+    one_more: bool,
 ) -> Trace:
     """Trace three steps of the script, with these values."""
     with (
@@ -179,7 +192,7 @@ def _trace(
             raise
         except (Exception, SystemExit) as error:
             raise _worded(factory, batch_size)(error) from error
-        trace = _with_one_more(recorder, steps) if batch_size == LOW else recorder.trace
+        trace = _with_one_more(recorder, steps) if one_more else recorder.trace
         trace.tf32 = torch.backends.cuda.matmul.allow_tf32
         trace.world_size = processes_joined()
         trace.caveats = [seen(trace, steps.optimizer), *trace.caveats, *machine.caveats]
@@ -218,7 +231,7 @@ def _refusal(script: Script, error: BaseException) -> CannotTrace:
         return CannotTrace(f"{reason}{script.describe(error)}", advice + "measure it")
     # It is not known whether this would fail on real tensors too.
     advice = "fix that, or, if the script runs by itself, measure it"
-    return CannotTrace(f"{reason}{script.describe(error)}", advice)
+    return CannotTrace(f"{reason}{script.describe(error)}", advice, raised=True)
 
 
 def _wants_the_hub(error: BaseException | None) -> bool:

@@ -141,6 +141,7 @@ class Trace:
         micro_batches: Number of batches of that size that the last step accumulates, as far as it
             can be seen.
         world_size: GPUs that share the step, this being the first of them.
+        divided_by: GPUs that the script divides its batch among; 1 if each has the whole.
         computed: Whether a part of it follows what a program's source says, which did not run.
         batch_multiple: Only multiples of this are batch sizes that the step takes.
         caveats: Limits of the trace, in sentences.
@@ -164,6 +165,7 @@ class Trace:
     host_bytes: int = field(default=0, compare=False)
     micro_batches: int = field(default=1, compare=False)
     world_size: int = 1
+    divided_by: int = field(default=1, compare=False)
     computed: bool = field(default=False, compare=False)
     batch_multiple: int = field(default=1, compare=False)
     caveats: list[str] = field(default_factory=list)
