@@ -13,6 +13,8 @@ from ..tracing.trace import Trace
 _NUMBER_BYTES = 8
 _ROUNDED_TO = 512
 """The caching allocator rounds sizes up to as many bytes."""
+NUMBERS = float(_ROUNDED_TO)
+"""Size of a block for a single number, or a few."""
 
 _BEFORE_BACKWARD = ("", "inputs", "forward")
 _MAY_PASS = (*_BEFORE_BACKWARD, "idle")
@@ -20,16 +22,22 @@ _MAY_PASS = (*_BEFORE_BACKWARD, "idle")
 """
 
 
-def alike(one: Trace, other: Trace) -> bool:
+def alike(one: Trace, other: Trace, passing_bytes: float) -> bool:
     """Whether two traces make the same allocations, as far as these matter.
 
     A condition that only prints computes what it prints, and drops it. So blocks may differ that
     are gone before one is made or freed that lasts, unless they raise the peak.
+
+    Args:
+        one: A trace.
+        other: The trace of the same steps with other values.
+        passing_bytes: Size of the largest such block. 0 for none: where sizes may be computed from
+            a value, no block tells how large it may become.
     """
     first, second = _Blocks(one), _Blocks(other)
-    if first.all == second.all:
-        return True
-    return first.lasting() == second.lasting()
+    if first.all == second.all or not passing_bytes:
+        return first.all == second.all
+    return first.lasting(passing_bytes) == second.lasting(passing_bytes)
 
 
 class _Blocks:
@@ -58,13 +66,13 @@ class _Blocks:
                 self._tensors.append(tensor)
                 self._phases.append(phase)
 
-    def lasting(self) -> tuple[list[tuple[int, int]], dict[bool, int]]:
+    def lasting(self, passing_bytes: float) -> tuple[list[tuple[int, int]], dict[bool, int]]:
         """The blocks that do not just pass, and the peaks before and from the backward pass on."""
-        passes = self._passing()
+        passes = self._passing(passing_bytes / _ROUNDED_TO)
         blocks = [block for block, gone in zip(self.all, passes, strict=True) if not gone]
         return blocks, self._peaks(passes)
 
-    def _passing(self) -> Sequence[bool]:
+    def _passing(self, largest: float) -> Sequence[bool]:
         """Whether each block is of a tensor in whose life there is none of a tensor that lasts."""
         ends: dict[int, list[int]] = defaultdict(list)
         for index, tensor in enumerate(self._tensors):
@@ -72,6 +80,7 @@ class _Blocks:
         lives = numpy.array([life for life in ends.values() if len(life) == 2]).reshape(-1, 2)
         lasts = numpy.ones(len(self.all), bool)
         may_pass = numpy.isin(self._phases, _MAY_PASS)
+        may_pass &= numpy.array([size for _, size in self.all]) <= largest
         lives = lives[may_pass[lives].all(axis=1)]
         lasts[lives] = False
         while True:  # what lasts makes that last which it begins or ends in

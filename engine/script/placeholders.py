@@ -14,6 +14,7 @@ import sysconfig
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -23,7 +24,7 @@ import torch
 
 from ..core.errors import EngineError, InvalidInput
 from ..tracing.trace import Trace
-from .alike import alike
+from .alike import NUMBERS, alike
 from .checks import passing_truth
 from .factory import TRACING
 
@@ -103,6 +104,7 @@ class Values:
         users: The user's own line behind each of these lines.
         latest: The number format that was read last on each of these lines, the latest line last.
         drawn: Whether integers were drawn at random.
+        types: The number formats that were read on each line.
         operators: Number of operators that ran: how far the script got.
     """
 
@@ -113,6 +115,7 @@ class Values:
     users: dict[Line, Line] = field(default_factory=dict)
     latest: dict[Line, torch.dtype] = field(default_factory=dict)
     drawn: bool = False
+    types: dict[Line, set[torch.dtype]] = field(default_factory=dict)
     operators: int = 0
     _in_a_row: int = 0
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # no secret
@@ -135,6 +138,7 @@ class Values:
         self.read[line] += 1
         self.latest.pop(line, None)
         self.latest[line] = dtype
+        self.types.setdefault(line, set()).add(dtype)
         return self.placeholders.of(dtype, line, self._random)
 
     def selected(self, *, evenly: bool) -> None:
@@ -276,14 +280,26 @@ def _compare_lines(
     lines = [line for line in values.read if line not in values.placeholders.at]
     for line in lines:
         only = replace(values.placeholders, at={**values.placeholders.at, line: other})
-        if _alike(begin_with(Values(only)), trace) is False:
+        passing = _may_pass(values.types[line])
+        if _alike(begin_with(Values(only)), trace, passing) is False:
             raise DependsOnValues(values.users[line])
 
 
-def _alike(traced_again: Callable[[], Trace], trace: Trace) -> bool | None:
+def _may_pass(types: set[torch.dtype]) -> float:
+    """Bytes of a block that may come and go with values of these formats.
+
+    A truth decides whether there is one, a real number most likely too, and an integer may be its
+    length.
+    """
+    if types == {torch.bool}:
+        return inf
+    return NUMBERS if all(kind.is_floating_point or kind is torch.bool for kind in types) else 0
+
+
+def _alike(traced_again: Callable[[], Trace], trace: Trace, passing: float = 0) -> bool | None:
     """Whether it takes the same memory; ``None`` if it ends in an error."""
     try:
         traced = traced_again()
     except EngineError:
         return None
-    return alike(traced, trace)
+    return alike(traced, trace, passing)

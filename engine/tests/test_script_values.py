@@ -66,6 +66,9 @@ SAME_EITHER_WAY = {
     "a condition that only prints": f"{PLAIN}\n        if loss > 7: print('high', loss * 2)",
     "a condition that prints what several operators compute": f"{PLAIN}\n"
     "        if (loss.abs() - 1).square() > 0.5: print(loss.exp().log(), x.std(0).min(), x.mean())",
+    "a condition that counts what it prints": f"big = (x @ x.T).flatten(); {PLAIN}\n"
+    "        kept = big.repeat(9); del kept\n"
+    "        if (x > 7).any(): print((big > 7).sum())",
     "many assertions": PLAIN
     + "".join(f"\n        assert (x > -9 - {n}).all() and (x < 9 + {n}).all()" for n in range(12)),
     "a raise on several lines": f"{PLAIN}\n        if not (\n            (x > -9).all()\n"
@@ -100,6 +103,7 @@ def test_reading_values_leaves_memory_equal_to_a_real_step(folder: Path, body: s
         (f"{PLAIN}\n        if loss > 0: keep = torch.ones(9)", "if loss > 0"),
         (f"{PLAIN}\n        for _ in range(int(loss)): loss = loss + 1", r"range\(int\(loss"),
         (f"{PLAIN}\n        if loss.item() > 5: loss = loss * 2", r"loss\.item\(\) > 5"),
+        (f"{PLAIN}\n        print(torch.zeros(loss.long().item()))", r"print\(torch.zeros"),
         (f"{PLAIN}\n        if loss > 5: print(model(x).sum())", r"if loss > 5"),
         (f"{PLAIN}\n        if loss > 5: model(x).sum().backward()", r"if loss > 5"),
     ],
