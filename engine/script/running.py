@@ -28,6 +28,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from .by_hand import Weights
 from .factory import ScriptFailed
 from .live import Live
 from .program import Program
@@ -100,6 +101,7 @@ class ProgramSteps:
         self._modules = FoundModules()
         self._turns = Turns()
         self._stepping: list[Optimizer] = []  # one may wrap another
+        self._weights = Weights()
         self._forward = self._backward = False  # whether this step has got there
 
     @property
@@ -148,8 +150,9 @@ class ProgramSteps:
         name = self.program.name
         if not self.ended:
             return (
-                f"{name} ended without a step of a torch.optim.Optimizer; pass the script that "
-                "trains, with the arguments that make it train (after --)"
+                f"{name} ended without a training step: no torch.optim.Optimizer stepped, and no "
+                "weights of a torch.nn.Module were changed after a backward pass; pass the script "
+                "that trains, with the arguments that make it train (after --)"
             )
         return (
             f"{name} ended after {self.ended} of the {STEPS} training steps that are needed; let "
@@ -179,9 +182,19 @@ class ProgramSteps:
             yield
 
     def _enter(self, module: torch.nn.Module, args: object) -> None:
-        self._forward = True
         if torch._C._current_graph_task_id() == -1:
+            if torch.is_grad_enabled() and not self._stepping:
+                self._look_at_weights(module)
             self._backward = False
+        self._forward = True
+
+    def _look_at_weights(self, module: torch.nn.Module) -> None:
+        """End the step before, where it changed the weights without an optimizer of PyTorch's."""
+        if any(self.optimizer) or not self._weights.may_have_changed(module):
+            return
+        self.find_model()
+        if self._weights.have_changed(self.model.parameters()):
+            self._end_step()
 
     def _before(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
         self._stepping.append(optimizer)
@@ -190,10 +203,13 @@ class ProgramSteps:
         self._stepping.pop()
         self.optimizer.after(optimizer, args, kwargs)
         if self._turns.stepped(optimizer) and not self._stepping:
-            self.ended += 1
             self.find_model()
-            self._forward = self._backward = False
-            self._step_ended()
+            self._end_step()
+
+    def _end_step(self) -> None:
+        self.ended += 1
+        self._forward = self._backward = False
+        self._step_ended()
 
 
 @contextmanager

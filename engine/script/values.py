@@ -7,7 +7,7 @@ trace draws its own), and what is computed from them as long as it is small. For
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -37,11 +37,40 @@ from .sparse import refuse_sparse
 _aten = torch.ops.aten
 
 
+_NO_PASS = -1
+"""Number of the backward pass that runs, where none does."""
+
+
 class ScriptValues(KnownValues):
-    """Fake tensors that keep their values where the script writes them down."""
+    """Fake tensors that keep their values where the script writes them down.
+
+    Attributes:
+        learned: PyTorch's number of the latest backward pass; -1 before the first.
+        written: Addresses of storages that were written to since the first.
+    """
 
     keeps_whole_reals = False  # a script's parameters are made among them
     demands_hold = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learned = _NO_PASS
+        self.written: set[int] = set()
+
+    def dispatch(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator, and see what it writes to outside a backward pass."""
+        running = torch._C._current_graph_task_id()
+        if running != _NO_PASS:
+            self.learned = running
+        elif self.learned != _NO_PASS and args and func._schema.is_mutable:
+            self.written |= {tensor.untyped_storage()._cdata for tensor in tensors_in(args[0])}
+        return super().dispatch(func, types, args, kwargs)
 
     @property
     def avoid_device_init(self) -> bool:

@@ -216,7 +216,7 @@ class TestWhatIsRefused:
         [
             ("raise KeyError('x')", "pass", r"train\.py, line 14 \(raise KeyError.*KeyError: 'x'"),
             ("sys.exit('no data')", "pass", r"ended with an error at train\.py, line 14.*no data"),
-            ("sys.exit()", "pass", "ended without a step of a torch.optim.Optimizer"),
+            ("sys.exit()", "pass", "ended without a training step: no"),
             ("", "sys.exit() if epoch == 0 and len(x) else 0", "ended after 1 of the 3 training"),
             ("os._exit(5)", "pass", "ended its process with status 5"),
             ("import subprocess; subprocess.run(['torchrun', 'x'])", "pass", r"\(torchrun\)"),
