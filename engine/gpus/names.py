@@ -15,7 +15,10 @@ LOCAL = "local"
 ANY = "any"
 """Instead of a catalogue name: the catalogue GPU that gives the most for its price."""
 
-HOW_TO_LIST = "`memorymark devices` and the GPUs page list all"
+HOW_TO_LIST = (
+    "`memorymark devices` and the GPUs page list all; for another, choose a larger one like it and "
+    "its memory (--memory-limit)"
+)
 
 _PREFIXES = ("nvidia", "amd", "geforce", "instinct", "radeon", "tesla", "rtx")
 _LAPTOP = ("laptop", "mobile")

@@ -34,7 +34,10 @@ _MAX_LIST = 4_096
 _MAX_LAYER_COUNT = 1_000  # of all kinds; published models have at most a few hundred
 
 _USUAL_PATCH = 16
-_QUANTISED = "quantised weights are not predicted; use the config of the model they were made from"
+_QUANTISED = (
+    "quantised weights are not predicted; use the config of the model they were made from, with "
+    "--quantization nf4 for QLoRA on 4 bits"
+)
 _REFUSED = {
     "auto_map": "it refers to custom code, which is never run here; use an architecture that is "
     "part of transformers",

@@ -150,9 +150,11 @@ class Factory:
 
 
 def summary(error: BaseException) -> str:
-    """The kind of an error and its first line."""
+    """The kind of an error and its first line, or that it says nothing."""
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if not lines or not lines[0].strip("'\""):
+        return f"{type(error).__name__}, which does not say why"
+    return f"{type(error).__name__}: {lines[0]}"
 
 
 def line_in(folder: Path, error: BaseException) -> str:

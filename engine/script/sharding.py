@@ -75,8 +75,14 @@ def _tensor_parallel() -> Iterator[Change]:
                 yield names, name, _refuse_tensor_parallel
 
 
+_INSTEAD_OF_OLD = (
+    "use fully_shard (FSDP2), or predict the model as sharded so: memorymark predict MODEL "
+    "--parallelism fsdp"
+)
+
+
 def _refuse_old(*_: Any, **__: Any) -> NoReturn:
-    _refuse("FullyShardedDataParallel (FSDP1)", "use fully_shard (FSDP2)")
+    _refuse("FullyShardedDataParallel (FSDP1)", _INSTEAD_OF_OLD)
 
 
 def _refuse_tensor_parallel(*_: Any, **__: Any) -> NoReturn:

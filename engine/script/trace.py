@@ -7,13 +7,16 @@ the error names the line.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -27,7 +30,7 @@ from ..tracing.excerpts import snapshot
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
-from .factory import Factory, ScriptFailed
+from .factory import TRACING, Factory, ScriptFailed
 from .loaders import Feeding
 from .machine import fresh_accelerate, pretended_machine
 from .placeholders import BeginWith, DependsOnValues, Values, check_values, first_that_runs
@@ -229,6 +232,8 @@ def _refusal(script: Script, error: BaseException) -> CannotTrace:
     if _wants_the_hub(error):
         advice = "fetch it once (hf download), as a script that is traced downloads nothing, or "
         return CannotTrace(f"{reason}{script.describe(error)}", advice + "measure it")
+    if isinstance(error, _SLIPS) and _raised_by_a_tracer(error):
+        return CannotTrace(f"{reason}{script.describe(error)}, in what stands in for a GPU here")
     # It is not known whether this would fail on real tensors too.
     advice = "fix that, or, if the script runs by itself, measure it"
     return CannotTrace(f"{reason}{script.describe(error)}", advice, raised=True)
@@ -241,6 +246,18 @@ def _wants_the_hub(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+_SLIPS = (AssertionError, AttributeError, LookupError, NotImplementedError)
+"""Errors that code does not raise to tell its caller of a mistake."""
+_FAKES = Path(fake_tensor.__file__).parent
+
+
+def _raised_by_a_tracer(error: BaseException) -> bool:
+    """Whether it is our code, or that of fake tensors, that failed: the script may be right."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = Path(frames[-1].filename) if frames else Path()
+    return any(last.is_relative_to(room) for room in (*TRACING, _FAKES))
 
 
 def _check(steps: ScriptSteps, trace: Trace, script: Script) -> None:
