@@ -24,7 +24,7 @@ class MemoryMarkCallback(Callback):  # type: ignore[misc]  # mypy does not follo
     validation or a checkpoint is counted but not timed.
 
     Args:
-        sink: Receives the record at the end, such as ``to_file("trainings.jsonl")``.
+        sink: Receives the record at the end, such as ``to_file("training_runs.jsonl")``.
         batch_size: Samples per micro-batch on each device; by default the data loader's.
         model_name: The model's name; by default the name of the module's class.
         analysis_id: The analysis that this training run belongs to.

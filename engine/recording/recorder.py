@@ -212,7 +212,7 @@ def record_training(
 
     Args:
         batch_size: Samples per micro-batch, on each device.
-        sink: Receives the record at the end, such as ``to_file("trainings.jsonl")``.
+        sink: Receives the record at the end, such as ``to_file("training_runs.jsonl")``.
         gradient_accumulation: Micro-batches per optimizer step.
         world_size: Devices that share a step; only rank 0 records.
         model_name: Name of the model.

@@ -22,7 +22,7 @@ class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # mypy does no
     recorded as interrupted when the next one starts or the process ends.
 
     Args:
-        sink: Receives the record at the end, such as ``to_file("trainings.jsonl")``.
+        sink: Receives the record at the end, such as ``to_file("training_runs.jsonl")``.
         model_name: The model's name; by default what the model's config says.
         analysis_id: The analysis that this training run belongs to.
         warm_up_steps: First steps, which are counted but not timed.

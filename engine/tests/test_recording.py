@@ -46,7 +46,7 @@ def _record(recording: Recording) -> TrainingRecord:
 
 
 def test_a_custom_loop_is_recorded(each_second: Callable[[float], None], tmp_path: Path) -> None:
-    path = tmp_path / "trainings.jsonl"
+    path = tmp_path / "training_runs.jsonl"
     with record_training(
         batch_size=8,
         gradient_accumulation=2,

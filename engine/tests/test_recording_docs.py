@@ -38,7 +38,7 @@ def test_an_example_writes_its_record(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(memorymark_folder)
     exec(compile(example, str(DOCUMENT), "exec"), {"__name__": "example"})  # noqa: S102  # our own document
-    (line,) = (tmp_path / "trainings.jsonl").read_text(encoding="utf-8").splitlines()
+    (line,) = (tmp_path / "training_runs.jsonl").read_text(encoding="utf-8").splitlines()
     record = TrainingRecord.parse(json.loads(line))
     assert (record.loop, record.steps, record.samples) == (loop, steps, samples)
     assert record.samples_per_second is not None

@@ -133,7 +133,7 @@ def test_times_in_utc_compare_as_text() -> None:
 
 
 def test_records_are_lines_in_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "new folder" / "trainings.jsonl"
+    path = tmp_path / "new folder" / "training_runs.jsonl"
     sink = to_file(path)
     sink(RECORD)
     to_file(path)(replace(RECORD, batch_size=32, samples=6400))
@@ -146,11 +146,11 @@ def test_a_relative_path_is_fixed_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sink = to_file("trainings.jsonl")
+    sink = to_file("training_runs.jsonl")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     sink(RECORD)
-    assert (tmp_path / "trainings.jsonl").read_text()
+    assert (tmp_path / "training_runs.jsonl").read_text()
 
 
 def test_an_unwritable_path_is_refused_before_training(tmp_path: Path) -> None:
