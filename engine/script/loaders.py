@@ -76,9 +76,11 @@ class Loaders:
     def followed(self, *, at_home: bool) -> Iterator[None]:
         """See every loader that is made and every batch that is read.
 
+        None runs out of full batches before there were enough, however little data there is.
+
         Args:
             at_home: Whether they load in this process, unseen by a recorder until a batch arrives,
-                and never run out of full batches.
+                and put the largest samples into each batch.
         """
         init, read = DataLoader.__init__, _BaseDataLoaderIter.__next__
 
@@ -111,7 +113,7 @@ class Loaders:
             register_module_forward_pre_hook(forward),
             patch.object(DataLoader, "__init__", made),
             patch.object(_BaseDataLoaderIter, "__next__", next_batch),
-            _endless_batches(self.largest) if at_home else nullcontext(),
+            _endless_batches(self.largest if at_home else None),
             samples_alike() if at_home else nullcontext(),
         ):
             yield
@@ -250,13 +252,14 @@ def batch_size_of(loader: DataLoader[Any]) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _batches(sampler: BatchSampler, largest: LargestSamples) -> Iterator[list[int]]:
-    """Full batches, over the data again and again, each with the largest samples."""
+def _batches(sampler: BatchSampler, largest: LargestSamples | None) -> Iterator[list[int]]:
+    """Full batches, over the data again and again, each with the largest samples if known."""
     indices = chain.from_iterable(sampler.sampler for _ in count())
     if not any(True for _ in sampler.sampler):
         return  # no data, so nothing would ever come
     for _ in range(len(sampler)):
-        yield largest.put_into(list(islice(indices, sampler.batch_size)), sampler)
+        batch = list(islice(indices, sampler.batch_size))
+        yield largest.put_into(batch, sampler) if largest else batch
 
 
 def _how_many(sampler: BatchSampler) -> int:
@@ -267,7 +270,7 @@ def _how_many(sampler: BatchSampler) -> int:
     return max(ENOUGH_BATCHES, samples // sampler.batch_size)
 
 
-def _endless_batches(largest: LargestSamples) -> AbstractContextManager[object]:
+def _endless_batches(largest: LargestSamples | None) -> AbstractContextManager[object]:
     def batches(sampler: BatchSampler) -> Iterator[list[int]]:
         return _batches(sampler, largest)
 

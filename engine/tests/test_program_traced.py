@@ -103,6 +103,11 @@ class TestTheTrace:
         traces = trace_script_at_every_batch_size(loop(tmp_path), None, pytest.fail)
         assert traces.at(1000).peak_by_category()[0] > traces.at(500).peak_by_category()[0] * 1.5
 
+    def test_so_are_those_of_a_real_run(self, tmp_path: Path) -> None:
+        program = loop(tmp_path)
+        peak, _ = trace_script(program, 1000, None).peak_by_category()
+        assert real(program, 1000).peak_allocated_bytes == peak
+
     @pytest.mark.parametrize(
         ("flag", "variable"), [("--batch-size", None), (None, "BATCH"), (None, None)]
     )
