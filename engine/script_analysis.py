@@ -26,7 +26,7 @@ from .measurement.device import device_for
 from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
 from .measurement.script_search import search_by_trials
-from .measurement.trial_process import waiting
+from .measurement.trial_process import libraries
 from .parallel.interconnect import nccl_bytes, script_caveats
 from .prediction.analysis import catalogue_gpu, curve, gpu_facts, predict_findings, reporting_probe
 from .prediction.correction import UNCORRECTED
@@ -287,7 +287,7 @@ def _about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
 Probe = Callable[[int], Trial]
 
 
-@waiting.kept_ready()
+@libraries.kept()
 def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     """Find the largest batch by trials, guided by a prediction where the script can be traced.
 
@@ -332,7 +332,7 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
     return replace(found, curve=points, caveats=caveats)
 
 
-@waiting.kept_ready()
+@libraries.kept()
 def measure_script_batch(request: ScriptRequest, emit: Emit) -> BatchTrials:
     """Measure one batch size, the request's current one, on the local device.
 

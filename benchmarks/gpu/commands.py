@@ -7,12 +7,13 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotReady
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.gpu import processes
-from benchmarks.gpu.processes import PredictionRequest, Predictions, Trials
+from benchmarks.gpu.processes import PredictionRequest, Predictions, run_trial
 from benchmarks.gpu.results import Device, Predicted, Results, Search, resume, save
 from benchmarks.gpu.run import (
     ON_A_GPU,
@@ -30,6 +31,7 @@ from engine.core.errors import EngineError, InvalidInput
 from engine.interface.result import Trial
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder
+from engine.measurement.trial_process import libraries
 
 TOOLS = (
     "MemoryMark",
@@ -181,8 +183,7 @@ class _ProcessExecutor:
     ) -> None:
         self._environment = environment
         self._limits = limits
-        # Most cores are left to the running trial.
-        self._trials = Trials(environment, ahead=min(3, _cores(4)))
+        self._loaded = ExitStack()
         self._pool = ThreadPoolExecutor(_cores(4))
 
         def guess(request: PredictionRequest) -> Predictions:
@@ -196,15 +197,15 @@ class _ProcessExecutor:
         }
 
     def __enter__(self) -> _ProcessExecutor:
-        self._trials.__enter__()
+        self._loaded.enter_context(libraries.kept())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._trials.__exit__()
+        self._loaded.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def measure(self, order: TrialOrder, deadline_seconds: float) -> Trial:
-        return self._trials.measure(order, deadline_seconds)
+        return run_trial(order, self._environment, deadline_seconds)
 
     def guess(self, name: str, limit_bytes: int | None, deadline_seconds: float) -> int | None:
         try:

@@ -59,17 +59,9 @@ class StandIn:
     def time_search(self, row: Search, *_: Any) -> Search:
         return replace(row, version="", answer=20, trials=3, seconds=1.0)
 
-    def __call__(self, environment: Mapping[str, str], ahead: int) -> StandIn:
-        assert ahead >= 1
-        return self
-
-    def __enter__(self) -> StandIn:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def measure(self, order: TrialOrder, deadline_seconds: float) -> Trial:
+    def run_trial(
+        self, order: TrialOrder, environment: Mapping[str, str], deadline_seconds: float
+    ) -> Trial:
         self.measured += 1
         needed = order.batch_size * MIB
         fits = needed <= (order.memory_limit_bytes or 2**34)
@@ -81,7 +73,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
     stand_in = StandIn()
     for name in ("describe_device", "request_predictions", "time_search"):
         monkeypatch.setattr(processes, name, getattr(stand_in, name))
-    monkeypatch.setattr(commands, "Trials", stand_in)
+    monkeypatch.setattr(commands, "run_trial", stand_in.run_trial)
     monkeypatch.setattr(commands, "QUICK_FILE", tmp_path / "var" / "quick.json")
     monkeypatch.setattr(commands, "RESULTS", tmp_path / "results")
     return stand_in

@@ -1,4 +1,4 @@
-"""The GPU benchmark's processes: started ahead, one trial each, none left behind."""
+"""The GPU benchmark's trials: a process each, whose end is a result or an error."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import os
 import sys
 import time
 from dataclasses import asdict, astuple, replace
-from pathlib import Path
 
 import pytest
 
 from benchmarks.gpu import processes
-from benchmarks.gpu.processes import Trials
+from benchmarks.gpu.processes import run_trial
 from engine.core.errors import MeasurementFailed
 from engine.interface.result import Source, Trial
 from engine.interface.workload import Workload
@@ -33,8 +32,7 @@ def child(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 def test_each_trial_has_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, SAYS % (True, 0))
-    with Trials(os.environ, ahead=2) as ready:
-        found = [ready.measure(replace(ORDER, batch_size=size), 120) for size in (1, 2, 3, 4)]
+    found = [run_trial(replace(ORDER, batch_size=size), os.environ, 120) for size in (1, 2, 3, 4)]
     assert [one.batch_size for one in found] == [1, 2, 3, 4]
     assert len({one.peak_allocated_bytes for one in found}) == 4
     assert found[0].source is Source.MEASURED
@@ -42,48 +40,29 @@ def test_each_trial_has_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_out_of_memory_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, SAYS % (False, 3))
-    with Trials(os.environ, ahead=0) as ready:
-        assert not ready.measure(ORDER, 120).fits
+    assert not run_trial(ORDER, os.environ, 120).fits
 
 
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import time; input(); time.sleep(600)")
     begin = time.monotonic()
-    with Trials(os.environ, ahead=1) as ready, pytest.raises(OutOfTime, match="within 1 s"):
-        ready.measure(ORDER, 1)
+    with pytest.raises(OutOfTime, match="within 1 s"):
+        run_trial(ORDER, os.environ, 1)
     assert time.monotonic() - begin < 300
 
 
 def test_a_failed_process_is_reported_with_its_last_output(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import sys; input(); sys.exit('LoRA needs the package peft')")
-    with Trials(os.environ, 0) as ready, pytest.raises(MeasurementFailed, match="package peft"):
-        ready.measure(ORDER, 120)
+    with pytest.raises(MeasurementFailed, match="package peft"):
+        run_trial(ORDER, os.environ, 120)
     child(monkeypatch, "import sys; sys.exit('it died at once')")
-    with Trials(os.environ, 1) as ready:
-        ready._waiting[0]._process.wait(60)
-        with pytest.raises(MeasurementFailed, match="died at once"):
-            ready.measure(ORDER, 120)
+    with pytest.raises(MeasurementFailed, match="died at once"):
+        run_trial(ORDER, os.environ, 120)
 
 
 def test_a_process_killed_by_the_system_did_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import os; input(); os.kill(os.getpid(), 9)")
-    with Trials(os.environ, 0) as ready:
-        assert "host memory" in ready.measure(ORDER, 120).failure
-
-
-def test_waiting_processes_end_with_the_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    code = f"import os; open(f'{tmp_path}/{{os.getpid()}}', 'w').close(); input()"
-    child(monkeypatch, code)
-    with Trials(os.environ, ahead=3):
-        until = time.monotonic() + 120
-        while len(list(tmp_path.iterdir())) < 3:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-    for started in tmp_path.iterdir():
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(started.name), 0)
+    assert "host memory" in run_trial(ORDER, os.environ, 120).failure
 
 
 # --- predictions for a GPU measured elsewhere ---------------------------------------------------

@@ -37,7 +37,7 @@ from .parent import local_device, measure, measured_on, record
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .rounds import about_rounds, comparable, measure_in_turn
 from .script_search import approach
-from .trial_process import waiting
+from .trial_process import libraries
 
 MEASURED_NOISE = 0.05
 """Assumed: medians of two fresh processes that did not run interleaved differ by up to this."""
@@ -50,7 +50,7 @@ Probe = Callable[[int], Trial]
 _Answer = TypeVar("_Answer")
 
 
-@waiting.kept_ready()
+@libraries.kept()
 def analyze_measured(
     request: AnalysisRequest, emit: Emit, known: Mapping[int, Trial] = MappingProxyType({})
 ) -> AnalysisResult:
@@ -271,7 +271,7 @@ def _with_breakdown(trial: Trial, step: RecordedStep) -> Trial:
     return replace(trial, breakdown=step.breakdown | {"activations": activations})
 
 
-@waiting.kept_ready()
+@libraries.kept()
 def measure_batch(
     request: AnalysisRequest, emit: Emit
 ) -> tuple[GpuFacts, Trial, MeasuredOn | None]:

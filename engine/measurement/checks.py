@@ -33,7 +33,7 @@ from ..tracing.lowering import CudaBehaviour, cuda_behaviour
 from .device import in_the_catalogue, lacking_devices, limited_device
 from .parent import local_device, measure
 from .protocol import DeviceFacts, TrialOrder
-from .trial_process import waiting
+from .trial_process import libraries
 
 MODELS = ("bert", "gpt2", "resnet")
 SMALL_BATCH = 2
@@ -120,7 +120,7 @@ def _predicted_again(residual: Residual) -> Residual:
     return _with_prediction(residual, predicted)
 
 
-@waiting.kept_ready()
+@libraries.kept()
 def validate_local(
     models: Sequence[str], memory_limit_bytes: int | None, emit: Emit
 ) -> PredictionCheck:

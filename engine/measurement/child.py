@@ -17,7 +17,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from types import ModuleType
 from typing import NoReturn
 
@@ -32,7 +31,6 @@ from . import cpu, cuda, mps, programs
 from .compilation import FirstRun, first_run
 from .environment import device_kind, here, measured_on
 from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
-from .trial_process import TIMING
 
 Answer = Trial | RecordedStep | FirstRun | MeasuredOn
 
@@ -46,14 +44,10 @@ def main() -> None:
     sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     what, _, line = orders.readline().strip().partition(" ")
     if not what:
-        sys.exit(0)  # it was kept ready, and is not needed
+        sys.exit(0)  # whoever started it has nothing to ask
     end_with(orders)
     device = _device()
     order = TrialOrder.from_json(line) if line else None
-
-    def begin_timing() -> None:
-        answers.write(f"{TIMING}\n")
-        answers.flush()
 
     def send(answer: Answer | DeviceFacts) -> int:
         """Hand the answer over; returns the exit status."""
@@ -70,9 +64,9 @@ def main() -> None:
         if order is None:
             status = send(device.facts())
         elif isinstance(order.workload, Program):
-            _run_program(what, order, device, begin_timing, done)
+            _run_program(what, order, device, done)
         else:
-            status = send(_work(what, order, device, begin_timing))
+            status = send(_work(what, order, device))
     except EngineError as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
     except Exception as error:
@@ -88,7 +82,6 @@ def _run_program(
     what: str,
     order: TrialOrder,
     device: ModuleType,
-    begin_timing: Callable[[], None],
     done: Callable[[Answer], NoReturn],
 ) -> NoReturn:
     """Carry out an order for a program, which runs by itself."""
@@ -97,12 +90,10 @@ def _run_program(
             programs.record_program(order, device.program_recorder, done)
         case "environment":
             programs.run_to_first_step(order, lambda: done(here()))
-    programs.run_program(order, device.ProgramWatch(order, begin_timing), done)
+    programs.run_program(order, device.ProgramWatch(order), done)
 
 
-def _work(
-    what: str, order: TrialOrder, device: ModuleType, begin_timing: Callable[[], None]
-) -> Answer:
+def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
     """Carry out an order, as one of a group if it is for several GPUs."""
     if order.world_size > 1:
         join_group(device_kind(), order.rank, order.world_size, order.meeting_file)
@@ -113,7 +104,7 @@ def _work(
             return _run(first_run, order)
         case "environment":
             return _run(measured_on, order)
-    return _run(partial(device.run_trial, begin_timing=begin_timing), order)
+    return _run(device.run_trial, order)
 
 
 def _run(work: Callable[[TrialOrder], Answer], order: TrialOrder) -> Answer:

@@ -18,7 +18,6 @@ from ..tracing.trace import Trace
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .steps import (
     WARM_UP_STEPS,
-    BeginTiming,
     Steps,
     agreement,
     enough,
@@ -26,7 +25,6 @@ from .steps import (
     steps_of,
     time_steps,
     times_of,
-    unheard,
     with_times,
 )
 
@@ -38,14 +36,13 @@ def facts() -> DeviceFacts:
     return DeviceFacts("cpu", name, total, 0, 0.0, os.cpu_count() or 1)
 
 
-def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
+def run_trial(order: TrialOrder) -> Trial:
     """Run real steps and count the bytes of every tensor alive, to the byte.
 
     Counting slows steps down, so they are timed afterwards.
 
     Args:
         order: The trial to run.
-        begin_timing: Called just before the first step that is timed.
     """
     steps = steps_of(order)
     steps.build("cpu")
@@ -59,7 +56,6 @@ def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
         steps.step()
         return time.perf_counter() - begin
 
-    begin_timing()
     times = time_steps(timed_step, agreement(order, "cpu"))
     return with_times(_fits(order, recorder), times, order.samples_per_step)
 
@@ -89,14 +85,12 @@ class ProgramWatch:
 
     Args:
         order: For the trial of a program.
-        begin_timing: Called just before the first step that is timed.
     """
 
     recorded = True
 
-    def __init__(self, order: TrialOrder, begin_timing: BeginTiming = unheard) -> None:
+    def __init__(self, order: TrialOrder) -> None:
         self._order = order
-        self._begin_timing = begin_timing
         self._recording = ExitStack()
         self._seconds: list[float] = []
         self._begin = 0.0
@@ -115,7 +109,6 @@ class ProgramWatch:
             self._seconds.append(now - self._begin)
         elif number == STEPS:
             self._recording.close()
-            self._begin_timing()
         else:
             self._recorder.end_step()
             self._recorder.begin_step()

@@ -16,14 +16,12 @@ from .history import SightingRecorder, trace_of
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .steps import (
     WARM_UP_STEPS,
-    BeginTiming,
     agreement,
     enough,
     recorded_step,
     steps_of,
     time_steps,
     times_of,
-    unheard,
     with_times,
 )
 
@@ -47,12 +45,11 @@ def facts() -> DeviceFacts:
     )
 
 
-def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
+def run_trial(order: TrialOrder) -> Trial:
     """Run real steps; running out of GPU memory anywhere in them is a result.
 
     Args:
         order: The trial to run.
-        begin_timing: Called just before the first step that is timed.
     """
     if order.memory_limit_bytes is not None:
         emulate_a_smaller_gpu(order.memory_limit_bytes)
@@ -62,7 +59,6 @@ def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
         steps.begin()
         for _ in range(WARM_UP_STEPS):
             steps.step()
-        begin_timing()
         times = time_steps(lambda: _timed(steps.step), agreement(order, "cuda"))
     except RuntimeError as error:
         if not _out_of_memory(error):
@@ -76,14 +72,12 @@ class ProgramWatch:
 
     Args:
         order: For the trial of a program.
-        begin_timing: Called just before the first step that is timed.
     """
 
     recorded = False
 
-    def __init__(self, order: TrialOrder, begin_timing: BeginTiming = unheard) -> None:
+    def __init__(self, order: TrialOrder) -> None:
         self._order = order
-        self._begin_timing = begin_timing
         self._seconds: list[float] = []
         self._begin: torch.cuda.Event | None = None
 
@@ -96,8 +90,6 @@ class ProgramWatch:
     def step_ended(self, number: int) -> bool:
         if number < WARM_UP_STEPS:
             return False
-        if number == WARM_UP_STEPS:
-            self._begin_timing()
         now = torch.cuda.Event(enable_timing=True)
         now.record()
         now.synchronize()

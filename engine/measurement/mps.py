@@ -16,12 +16,10 @@ from ..script.running import ProgramSteps
 from .protocol import DeviceFacts, TrialOrder
 from .steps import (
     WARM_UP_STEPS,
-    BeginTiming,
     enough,
     steps_of,
     time_steps,
     times_of,
-    unheard,
     with_times,
 )
 
@@ -52,12 +50,11 @@ def facts() -> DeviceFacts:
     return DeviceFacts("mps", "Apple GPU", torch.mps.recommended_max_memory(), 0, 0.0)
 
 
-def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
+def run_trial(order: TrialOrder) -> Trial:
     """Run real steps; running out of GPU memory anywhere in them is a result.
 
     Args:
         order: The trial to run.
-        begin_timing: Called just before the first step that is timed.
     """
     _limit(order)
     steps = steps_of(order)
@@ -68,7 +65,6 @@ def run_trial(order: TrialOrder, begin_timing: BeginTiming = unheard) -> Trial:
             steps.begin()
             for _ in range(WARM_UP_STEPS):
                 steps.step()
-        begin_timing()
         times = time_steps(lambda: _timed(steps.step))
     except RuntimeError as error:
         if "out of memory" not in str(error):
@@ -83,14 +79,12 @@ class ProgramWatch:
 
     Args:
         order: For the trial of a program.
-        begin_timing: Called just before the first step that is timed.
     """
 
     recorded = False
 
-    def __init__(self, order: TrialOrder, begin_timing: BeginTiming = unheard) -> None:
+    def __init__(self, order: TrialOrder) -> None:
         self._order = order
-        self._begin_timing = begin_timing
         self._sampler = PeakSampler()
         self._sampling = ExitStack()
         self._seconds: list[float] = []
@@ -109,7 +103,6 @@ class ProgramWatch:
             self._seconds.append(time.perf_counter() - self._begin)
         elif number == WARM_UP_STEPS:
             self._sampling.close()
-            self._begin_timing()
         self._begin = time.perf_counter()
         return enough(self._seconds)
 

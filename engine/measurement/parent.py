@@ -23,7 +23,7 @@ from typing import Any
 from ..core.errors import InvalidInput, MeasurementFailed
 from ..interface.result import MeasuredOn, Source, Trial
 from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder, order_line
-from .trial_process import Ended, waiting
+from .trial_process import Ended, libraries
 
 CHILD = [sys.executable, "-m", __package__]
 
@@ -205,8 +205,7 @@ def run_together(
     """Give each order, one line, to its own process, and wait for all of them.
 
     The processes of a group wait for each other, so the death of one would leave the others waiting
-    forever: they are killed. While they run, those for the next orders are started, where any are
-    kept ready.
+    forever: they are killed.
 
     Args:
         command: The command that each process runs.
@@ -225,11 +224,9 @@ def run_together(
     until = time.monotonic() + deadline_seconds
     with ExitStack() as stack:
         for number, order in enumerate(orders):
-            process = waiting.take(command, environment)
+            process = libraries.start(command, environment)
             stack.callback(process.end)
-            process.carry_out(order, waiting.stand_still, partial(_put, ends, number))
-        stack.callback(waiting.go_on)
-        waiting.start(command, environment, len(orders))
+            process.carry_out(order, partial(_put, ends, number))
         while len(ended) < len(orders):
             try:
                 number, end = ends.get(timeout=max(0.0, until - time.monotonic()))

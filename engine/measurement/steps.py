@@ -33,14 +33,6 @@ MODEL = "model"
 """The phase before the first step: moving the model to the device."""
 
 
-BeginTiming = Callable[[], None]
-"""Is called just before the first step of a trial that is timed."""
-
-
-def unheard() -> None:
-    """Nobody wants to know that timing begins."""
-
-
 @dataclass(frozen=True)
 class StepTimes:
     """Times of the steps of one trial, in seconds.

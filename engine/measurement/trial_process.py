@@ -1,13 +1,11 @@
-"""Processes for trials, and those that wait for the next one with their libraries loaded.
+"""Processes of trials: each has one of its own, which has its libraries at once where it can.
 
 Every trial has a fresh process, but loading torch and transformers takes longer than most trials.
-While one runs, the next process is started. It loads libraries while the trial builds its model,
-and stands still while steps are timed.
+So one process loads them, and is forked for each trial; see :mod:`engine.measurement.loader`.
 """
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,8 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
-TIMING = "timing"
-"""Line that a trial's process writes just before the first step that it times."""
+from .loaded import Forked, Loader
 
 
 @dataclass(frozen=True)
@@ -44,12 +41,15 @@ class TrialProcess:
     Args:
         command: The command that it runs.
         environment: Its environment.
+        loader: Forks it, if it can; with the same environment.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.made_of = list(command), dict(environment)
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], loader: Loader | None = None
+    ) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the process
-        self._process = subprocess.Popen(
+        forked = loader.fork(command, self._errors) if loader else None
+        self._process = forked or subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -59,23 +59,14 @@ class TrialProcess:
         )
         self._thread: threading.Thread | None = None
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether it has not ended yet."""
-        return self._process.poll() is None
-
-    def carry_out(
-        self, order: str, timing: Callable[[], None], ended: Callable[[Ended], None]
-    ) -> None:
+    def carry_out(self, order: str, ended: Callable[[Ended], None]) -> None:
         """Give it its order.
 
         Args:
             order: A line.
-            timing: Called when it begins to time steps, in another thread.
             ended: Called with how it ended, in another thread.
         """
-        arguments = (order, timing, ended)
-        self._thread = threading.Thread(target=self._run, args=arguments, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(order, ended), daemon=True)
         self._thread.start()
 
     def end(self) -> None:
@@ -83,26 +74,21 @@ class TrialProcess:
         self._process.kill()
         if self._thread is not None:
             self._thread.join()
-        with suppress(BrokenPipeError):  # what it never read is still to be flushed
-            self._pipes()[0].close()
-        with self._process, self._errors:
-            pass
+        with self._errors:
+            if isinstance(self._process, Forked):
+                self._process.close()
+                return
+            with suppress(BrokenPipeError):  # what it never read is still to be flushed
+                self._pipes()[0].close()
+            with self._process:
+                pass
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        self._process.send_signal(number)
-
-    def _run(self, order: str, timing: Callable[[], None], ended: Callable[[Ended], None]) -> None:
+    def _run(self, order: str, ended: Callable[[Ended], None]) -> None:
         orders, answers = self._pipes()
         with suppress(BrokenPipeError):  # it died at once; status and errors say why
             orders.write(order + "\n")
             orders.flush()
-        answer = ""
-        for line in answers:
-            if line.strip() == TIMING:
-                timing()
-            elif line.strip():
-                answer = line.rstrip("\n")
+        answer = _last(answers.read())
         status = self._process.wait()
         self._errors.seek(0)
         ended(Ended(status, answer, _last(self._errors.read())))
@@ -118,48 +104,36 @@ def _last(text: str) -> str:
     return lines[-1] if lines else ""
 
 
-class Waiting:
-    """Processes that wait for an order; none is kept unless :func:`kept_ready` says so."""
+class Loading:
+    """Whether the processes of trials are forked from one that has loaded their libraries."""
 
     def __init__(self) -> None:
-        self._processes: list[TrialProcess] = []
+        self._loader: Loader | None = None
         self._kept = False
 
-    def take(self, command: Sequence[str], environment: Mapping[str, str]) -> TrialProcess:
-        """A process for an order: one that waits, if it was started in the same way, or a new one.
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> TrialProcess:
+        """A fresh process for an order."""
+        return TrialProcess(command, environment, self._loader_with(environment))
 
-        One that was started in another way is ended: the next orders will be like this one.
-        """
-        wanted = list(command), dict(environment)
-        while self._processes:
-            process = self._processes.pop()
-            if process.made_of == wanted and process.is_alive:
-                return process
-            process.end()
-        return TrialProcess(command, environment)
+    def _loader_with(self, environment: Mapping[str, str]) -> Loader | None:
+        """The loader with this environment; one with another is ended, as are those to come."""
+        if not self._kept:
+            return None
+        if self._loader is None or self._loader.environment != dict(environment):
+            self._end()
+            self._loader = Loader(environment)
+        return self._loader
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], count: int) -> None:
-        """Start processes for the orders after those that are carried out now."""
-        while self._kept and len(self._processes) < count:
-            self._processes.append(TrialProcess(command, environment))
-
-    def stand_still(self) -> None:
-        """Let those that wait do nothing, not even load libraries."""
-        self._signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Let them load libraries."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        for process in self._processes:
-            process.signal(number)
+    def _end(self) -> None:
+        if self._loader is not None:
+            self._loader.end()
+            self._loader = None
 
     @contextmanager
-    def kept_ready(self) -> Iterator[None]:
-        """Keep processes ready for as long as the context lasts; then those left are ended.
+    def kept(self) -> Iterator[None]:
+        """Keep the libraries loaded for as long as the context lasts.
 
-        Only on Linux, where a process that stands still is ended with its parent all the same.
+        Only on Linux: elsewhere a process that has loaded them cannot be forked safely.
         """
         if self._kept or sys.platform != "linux":
             yield
@@ -169,9 +143,8 @@ class Waiting:
             yield
         finally:
             self._kept = False
-            while self._processes:
-                self._processes.pop().end()
+            self._end()
 
 
-waiting = Waiting()
+libraries = Loading()
 """This process's."""

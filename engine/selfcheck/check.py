@@ -32,7 +32,7 @@ from ..gpus.checked import (
 from ..measurement.parent import CHILD as TRIAL
 from ..measurement.parent import OutOfTime, run_together
 from ..measurement.protocol import GAVE_UP, TrialOrder, order_line
-from ..measurement.trial_process import Ended
+from ..measurement.trial_process import Ended, libraries
 from .advice import OUT_OF_MEMORY, advice_on
 from .workloads import LAUNCH_BOUND, Checked, workloads_for
 
@@ -81,6 +81,7 @@ class _Run:
             seconds=0.0,
         )
 
+    @libraries.kept()
     def check(self) -> SelfCheck:
         self._emit(Stage("search"))
         if (device := self._device()) is not None:

@@ -118,7 +118,7 @@ def test_a_cuda_error_is_reported_by_its_last_line(
         from types import SimpleNamespace
         from engine.measurement import child
 
-        def run_trial(order, begin_timing):
+        def run_trial(order):
             raise RuntimeError("CUDA error: an illegal access\\nCompile with TORCH_USE_CUDA_DSA")
 
         child._device = lambda: SimpleNamespace(run_trial=run_trial)
