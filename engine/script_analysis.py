@@ -42,7 +42,7 @@ from .script.request import ScriptRequest
 from .script.step_time import micro_batches_of_script, on_recorded_host, work_of_script
 from .script.trace import CannotTrace, found_loaders
 from .traces.source import TraceSource
-from .tracing.lowering import behaviour_of, cuda_behaviour
+from .tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .tracing.trace import Category, Trace
 from .tracing.unsure import peak_interval, unsure_caveats
 from .versions import software
@@ -69,12 +69,16 @@ def analyze_script(
         MeasurementFailed: If a measured trial failed for a reason other than memory.
     """
     refuse_while_loading()
-    request = told_by_loaders(request, emit)
+    device = local_device() if request.gpu == LOCAL else None
+    seen = _behaviour_on(device) if device else behaviour_of(catalogue_gpu(request))
+    request = told_by_loaders(request, seen, emit)
     if request.global_batch_size is not None and isinstance(request.script, Factory):
         # Otherwise the error would come only when the search reaches a batch that accumulates.
         replace(request.script, gradient_accumulation=2).load()
-    measured = request.gpu == LOCAL
-    found = measure_script(request, emit) if measured else _predicted(request, emit, recorded)
+    if device is not None:
+        found = measure_script(request, device, emit)
+    else:
+        found = _predicted(request, emit, recorded)
     settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
     changed = {name: value for name, value in settings.items() if value}
     commands, runs = [], []
@@ -109,8 +113,8 @@ def predict_script(
         CannotTrace: If it cannot be predicted.
     """
     refuse_while_loading()
-    request = told_by_loaders(request, emit)
     gpu = catalogue_gpu(request)
+    request = told_by_loaders(request, behaviour_of(gpu), emit)
     traces = _traces(request, gpu, emit)
     sizes = batch_sizes or (request.known_batch_size,)
     for size in sizes:
@@ -141,7 +145,8 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
     """
     refuse_while_loading()
     here = gpu_today(request)
-    request = told_by_loaders(request, emit)
+    every = list(known_gpus(request.launch_microseconds).values())
+    request = told_by_loaders(request, behaviour_of(here or every[0]), emit)
     traces = TracesOnGpus(request, emit)
 
     def on(gpu: Gpu) -> ScriptRequest:
@@ -158,7 +163,6 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
     def step_time(gpu: Gpu, batch_size: int) -> StepTime:
         return work_of_script(request, gpu, traces.on(gpu).at(batch_size)).timed()
 
-    every = list(known_gpus(request.launch_microseconds).values())
     seen = traces.on(here or next(filter(traces.runs_on, every), every[0]))
     request = _of_sizes_taken(request, seen)
     host = UNCORRECTED
@@ -175,8 +179,15 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
     return replace(found, caveats=caveats, software=used)
 
 
-def told_by_loaders(request: ScriptRequest, emit: Emit) -> ScriptRequest:
+def told_by_loaders(
+    request: ScriptRequest, behaviour: CudaBehaviour | None, emit: Emit
+) -> ScriptRequest:
     """The request with facts from a program's loaders: which feed it, and its batch size today.
+
+    Args:
+        request: The request to analyse.
+        behaviour: Of the GPU that the program sees; ``None`` for a machine without one.
+        emit: Receives a log line.
 
     Raises:
         InvalidInput: For ``batch_flag`` or ``current_batch_size``, if the loaders do not show it.
@@ -187,9 +198,6 @@ def told_by_loaders(request: ScriptRequest, emit: Emit) -> ScriptRequest:
         return request
     if request.batch_given and not program.automatic:
         return request
-    behaviour = None
-    if request.gpu != LOCAL:
-        behaviour = behaviour_of(catalogue_gpu(request))
     try:
         fed, batch_size = found_loaders(program, behaviour)
     except InvalidInput as error:
@@ -288,11 +296,12 @@ Probe = Callable[[int], Trial]
 
 
 @libraries.kept()
-def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
+def measure_script(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> Findings:
     """Find the largest batch by trials, guided by a prediction where the script can be traced.
 
     Args:
         request: The request to analyse; its GPU is ``local``.
+        device: The device of this machine.
         emit: Receives log lines and trials as they come.
 
     Raises:
@@ -301,7 +310,6 @@ def measure_script(request: ScriptRequest, emit: Emit) -> Findings:
         DoesNotFit: If not even the smallest batch fits.
         MeasurementFailed: If a trial failed for a reason other than memory.
     """
-    device = local_device()
     gpu = device_for(request, device, None)
     emit(Stage("trace"))
     traces = _traces_here(request, device, emit)
@@ -340,8 +348,9 @@ def measure_script_batch(request: ScriptRequest, emit: Emit) -> BatchTrials:
         InvalidInput: If the script does not exist, or the memory limit is missing or too high.
         MeasurementFailed: If the trial failed for a reason other than memory.
     """
-    gpu = device_for(request, local_device(), None)
-    request = told_by_loaders(request, emit)
+    device = local_device()
+    gpu = device_for(request, device, None)
+    request = told_by_loaders(request, _behaviour_on(device), emit)
     size, limit = request.known_batch_size, request.memory_limit_bytes
     script = request.script_at(size)
     trial = measure(TrialOrder(script, size, limit, allocator=request.allocator))
@@ -357,9 +366,14 @@ def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNo
     )
 
 
+def _behaviour_on(device: DeviceFacts) -> CudaBehaviour | None:
+    """What a script sees of this machine's device; ``None`` for one without CUDA."""
+    return cuda_behaviour(device.compute_capability) if device.kind == "cuda" else None
+
+
 def _traces_here(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> TraceSource | None:
     """The traces of a script on this device; ``None`` if it cannot be traced."""
-    behaviour = cuda_behaviour(device.compute_capability) if device.kind == "cuda" else None
+    behaviour = _behaviour_on(device)
     try:
         traces = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
         traces.at(request.known_batch_size)

@@ -117,9 +117,11 @@ def _told(request: Asked, emit: Emit) -> Asked:
     """The request with the batch size that a script's loaders have."""
     if not isinstance(request, ScriptRequest):
         return request
-    from ..script_analysis import told_by_loaders  # loads torch
+    from ..prediction.analysis import catalogue_gpu  # loads torch
+    from ..script_analysis import told_by_loaders
+    from ..tracing.lowering import behaviour_of
 
-    return told_by_loaders(request, emit)
+    return told_by_loaders(request, behaviour_of(catalogue_gpu(request)), emit)
 
 
 def _analysed(request: Asked, emit: Emit) -> AnalysisResult:

@@ -19,6 +19,7 @@ import pytest
 from engine.models.presets import PRESETS
 from engine.tests.cuda_stand_in import FOLDER
 from engine.tests.small import made_small
+from engine.tests.test_program_traced import loop
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
@@ -87,6 +88,16 @@ def test_an_analysis_ends_in_a_certified_answer(small_model: list[str]) -> None:
     assert (ran_on["driver"], ran_on["power_limit_watts"]) == ("580.95", 150)
     failed = next(trial for trial in result["trials"] if not trial["fits"])
     assert failed["failure"].startswith("out of memory in ")
+
+
+def test_a_script_for_cuda_alone_is_analysed_on_the_gpu_that_is_here(tmp_path: Path) -> None:
+    """It is traced as on that GPU, from the search for its loaders on; on a CPU it would warn."""
+    script = loop(tmp_path, made="torch.autocast('cuda', dtype=torch.bfloat16).__enter__()")
+    asked = ("--gpu", "local", "--memory-limit", LIMIT, "--batch-multiple", "4096", "--json")
+    result = json.loads(run("-m", "engine", "analyze", str(script.path), *asked))
+    assert result["current_batch_size"] == 8
+    assert result["next_batch_size_fails"]
+    assert result["gpu"]["name"] == "NVIDIA A10"
 
 
 def _find(value: Any, name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from engine import script_analysis
 from engine.cli.main import main
 from engine.core.errors import EngineError, InvalidInput
 from engine.interface.result import Source, Trial
+from engine.measurement.parent import local_device
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed
 from engine.script.request import ScriptRequest
@@ -87,4 +88,4 @@ def test_measured_steps_that_ignore_the_batch_size_are_refused(
     factory = linear(folder, last=BY_VALUE)
     request = ScriptRequest.parse(factory, {"memory_limit_bytes": 2**30})
     with pytest.raises(ScriptFailed, match=r"as much memory at batch 65,536 as at 16; its data"):
-        script_analysis.measure_script(request, lambda _: None)
+        script_analysis.measure_script(request, local_device(), lambda _: None)
