@@ -1,6 +1,7 @@
 """Evidence from a real GPU: predictions next to measurements.
 
     python -m benchmarks.gpu                  # under 9 minutes, on one CUDA GPU
+    python -m benchmarks.gpu sweep --rows FILE --kernels FILE  # the same, of 30 other workloads
     python -m benchmarks.gpu report FILE      # errors, wrong verdicts, limits, searches
     python -m benchmarks.gpu predict FILE     # after a change of the predictor, on any machine
     python -m benchmarks.gpu calibrate FILE   # fit constants to one half of the workloads

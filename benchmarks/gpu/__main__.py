@@ -13,6 +13,9 @@ from benchmarks.gpu.calibration import calibration
 from benchmarks.gpu.commands import Order, measure, predict
 from benchmarks.gpu.report_text import report
 from benchmarks.gpu.results import load, save
+from benchmarks.gpu.run import Budget
+from benchmarks.gpu.sweep import chosen as swept
+from benchmarks.gpu.sweep import sweep
 from benchmarks.gpu.workloads import FULL, QUICK
 from engine.core.errors import EngineError
 from engine.prediction.intervals import PUBLISHED, read_residuals
@@ -53,6 +56,12 @@ def _run(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _sweep(chosen: argparse.Namespace) -> int:
+    budget = Budget(chosen.budget_seconds)
+    sweep(tuple(swept(chosen.only)), chosen.rows, chosen.kernels, budget, _print)
+    return 0
+
+
 def _predict(chosen: argparse.Namespace) -> int:
     results = load(chosen.file)
     predict(results, os.environ, PREDICT_SECONDS, _print)
@@ -86,7 +95,13 @@ def _print_error(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-_COMMANDS = {"run": _run, "report": _report, "predict": _predict, "calibrate": _calibrate}
+_COMMANDS = {
+    "run": _run,
+    "sweep": _sweep,
+    "report": _report,
+    "predict": _predict,
+    "calibrate": _calibrate,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,19 +118,24 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="file of the results; default one named after the device in benchmarks/results",
     )
-    run.add_argument(
-        "--budget-seconds",
-        type=_seconds,
-        default=BUDGET_SECONDS,
-        metavar="S",
-        help=f"time budget of the run; default {BUDGET_SECONDS:.0f}",
-    )
+    _add_budget(run)
     names = ", ".join(one.name for one in (*FULL, *QUICK))
     run.add_argument("--only", nargs="+", default=[], metavar="NAME", help=f"any of {names}")
     run.add_argument("--fresh", action="store_true", help="discard the contents of the file")
     run.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     run.add_argument("--quick", action="store_true", help="small models, to try out the benchmark")
     run.add_argument("--commit", default="", help="commit of this code, if there is no git history")
+    models = commands.add_parser("sweep", help="steps of many models at three batch sizes each")
+    models.add_argument("--rows", type=Path, required=True, metavar="FILE", help="a row per trial")
+    models.add_argument(
+        "--kernels",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="profiles of largest batches",
+    )
+    _add_budget(models)
+    models.add_argument("--only", nargs="+", default=[], metavar="MODEL")
     for name, what in {
         "report": "tables of prediction errors",
         "predict": "predict everything in the file again, with this engine (no GPU needed)",
@@ -123,6 +143,16 @@ def _parser() -> argparse.ArgumentParser:
     }.items():
         commands.add_parser(name, help=what).add_argument("file", type=Path, metavar="FILE")
     return parser
+
+
+def _add_budget(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--budget-seconds",
+        type=_seconds,
+        default=BUDGET_SECONDS,
+        metavar="S",
+        help=f"time budget of the run; default {BUDGET_SECONDS:.0f}",
+    )
 
 
 def _seconds(text: str) -> float:
