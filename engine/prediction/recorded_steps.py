@@ -11,13 +11,15 @@ from dataclasses import dataclass
 
 from ..hub import resolve
 from ..interface.workload import Workload
-from ..models.architectures import KNOWN
-from ..models.presets import PRESETS
-from ..records.comparison import RecordedFile, RecordedStep, why_not_comparable
+from ..records.comparison import (
+    RecordedFile,
+    RecordedStep,
+    why_not_comparable,
+    why_other_model,
+)
 from .intervals import Counted, Residual
 
 _ACCUMULATION = "gradient_accumulation"
-_MODEL_TYPE = "model_type"
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,7 @@ def _other_model(step: RecordedStep, workload: Workload) -> str:
     """Reason that another workload was trained, as far as the step says; else empty."""
     if step.workload is not None:
         return "" if _is_same(step.workload, workload) else "it measured another workload"
-    named = _model_type(step.model_name)
-    own = workload.preset.config().get(_MODEL_TYPE)
-    if named and own and named != own:
-        return f"it trained {step.model_name}, not {workload.preset.display_name}"
-    return ""
+    return why_other_model(step.model_name, None, workload)
 
 
 def _is_same(measured: Workload, workload: Workload) -> bool:
@@ -100,13 +98,3 @@ def _is_same(measured: Workload, workload: Workload) -> bool:
         return False
     any_number = {_ACCUMULATION: 1}
     return resolve(measured).to_dict() | any_number == workload.to_dict() | any_number
-
-
-def _model_type(name: str) -> str:
-    """The type of model that a name stands for: a type itself, a preset's or a hub id; or none."""
-    if name in KNOWN:
-        return name
-    for preset in PRESETS.values():
-        if name in (preset.name, preset.hub_id, preset.hub_id.rpartition("/")[2]):
-            return str(preset.config().get(_MODEL_TYPE, ""))
-    return ""

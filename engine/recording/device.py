@@ -97,6 +97,11 @@ def rank() -> int:
     return 0
 
 
+def parameter_bytes_of(model: Any) -> int:
+    """Bytes of a model's parameters in this process; those that are shared count once."""
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
+
+
 def precision_of(model: Any, autocast: str, device: torch.device) -> str:
     """The precision of a training run, named as in a workload where that has a name for it.
 

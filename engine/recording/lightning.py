@@ -7,7 +7,7 @@ from typing import Any
 from ..core.errors import InvalidInput
 from ..records.record import Loop
 from .device import precision_of
-from .recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
+from .recorder import WARM_UP_STEPS, Recording, Setup, Sink, named_model, never_raising
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -94,13 +94,12 @@ class MemoryMarkCallback(Callback):  # type: ignore[misc]  # mypy does not follo
         batch_size = self._batch_size
         if batch_size is None:
             batch_size = _batch_size_of(trainer.train_dataloader)
-        named = {"model_name": self._given["model_name"] or type(pl_module).__name__}
         return Setup(
             batch_size=batch_size,
             gradient_accumulation=trainer.accumulate_grad_batches,
             world_size=trainer.world_size,
             precision=_precision(trainer, pl_module),
-            **self._given | named,
+            **self._given | named_model(pl_module, self._given["model_name"]),
         )
 
 

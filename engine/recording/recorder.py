@@ -50,7 +50,7 @@ class Setup:
         gradient_accumulation: Micro-batches per optimizer step.
         world_size: Devices that share a step.
         warm_up_steps: First steps that are not timed.
-        precision, model_name, loop, analysis_id: As in the record.
+        precision, model_name, loop, analysis_id, parameter_bytes: As in the record.
 
     Raises:
         InvalidInput: On construction, with a message for each wrong field.
@@ -64,6 +64,7 @@ class Setup:
     model_name: str = ""
     loop: Loop = Loop.PLAIN
     analysis_id: int | None = None
+    parameter_bytes: int | None = None
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
@@ -184,6 +185,7 @@ class Recording:
             loop=setup.loop,
             interrupted=interrupted,
             analysis_id=setup.analysis_id,
+            parameter_bytes=setup.parameter_bytes,
             **self._on_device(),
         )
 
@@ -195,6 +197,7 @@ def record_training(
     sink: Sink | None = None,
     gradient_accumulation: int = 1,
     world_size: int = 1,
+    model: torch.nn.Module | None = None,
     model_name: str = "",
     precision: str = "",
     analysis_id: int | None = None,
@@ -215,7 +218,8 @@ def record_training(
         sink: Receives the record at the end, such as ``to_file("training_runs.jsonl")``.
         gradient_accumulation: Micro-batches per optimizer step.
         world_size: Devices that share a step; only rank 0 records.
-        model_name: Name of the model.
+        model: The model, whose name and size show the lab that it is the predicted one.
+        model_name: Name of the model; by default what the model's config says.
         precision: Named as in :class:`~engine.interface.workload.Precision`.
         analysis_id: The analysis that this training run belongs to.
         warm_up_steps: First steps, which are counted but not timed.
@@ -230,8 +234,8 @@ def record_training(
         world_size=world_size,
         warm_up_steps=warm_up_steps,
         precision=precision,
-        model_name=model_name,
         analysis_id=analysis_id,
+        **named_model(model, model_name),
     )
     recording = Recording(setup, sink, device)
     try:
@@ -240,6 +244,18 @@ def record_training(
         recording.end(interrupted=True)
         raise
     recording.end()
+
+
+def named_model(model: Any, name: str = "") -> dict[str, Any]:
+    """What a record says of a model: its name, where none is given, and its parameters' bytes."""
+    if model is None:
+        return {"model_name": name}
+    config = getattr(model, "config", None)
+    known = getattr(config, "_name_or_path", "") or getattr(config, "model_type", "")
+    found: dict[str, Any] = {"model_name": name or str(known) or type(model).__name__}
+    with never_raising("the model's parameters were not counted"):
+        found["parameter_bytes"] = devices.parameter_bytes_of(model)
+    return found
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 from ..records.record import Loop
 from .device import precision_of
-from .recorder import WARM_UP_STEPS, Recording, Setup, Sink, never_raising
+from .recorder import WARM_UP_STEPS, Recording, Setup, Sink, named_model, never_raising
 
 
 class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # mypy does not follow transformers
@@ -85,8 +85,6 @@ class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # mypy does no
 
 
 def _setup(args: Any, state: Any, model: Any, given: dict[str, Any]) -> Setup:
-    config = getattr(model, "config", None)
-    known = getattr(config, "_name_or_path", "") or getattr(config, "model_type", "")
     autocast = "bf16" if args.bf16 else "fp16" if args.fp16 else ""
     devices = max(1, args.n_gpu)  # more than one: DataParallel in one process
     batch_size = args.per_device_train_batch_size
@@ -97,5 +95,5 @@ def _setup(args: Any, state: Any, model: Any, given: dict[str, Any]) -> Setup:
         gradient_accumulation=args.gradient_accumulation_steps,
         world_size=args.world_size * devices,
         precision=precision_of(model, autocast, args.device),
-        **given | {"model_name": given["model_name"] or known or type(model).__name__},
+        **given | named_model(model, given["model_name"]),
     )

@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..core.choices import Precision
+from ..core.choices import Method, Parallelism, Precision
+from ..core.sizes import gib
 from ..gpus import LOCAL, catalogue_name
 from ..interface.workload import Workload
+from ..models.architectures import KNOWN
+from ..models.presets import PRESETS
+
+_MODEL_TYPE = "model_type"
+_ALIKE = 1.1
+"""Parameters of one model: those of another number of labels are fewer than 10% more or less."""
 
 
 class Run(Protocol):
@@ -47,14 +54,48 @@ def why_not_comparable(
         return "no step of it was timed"
     if run.world_size != devices:
         return f"it trained on {run.world_size:,} devices, not {devices:,}"
-    if not _is_that_gpu(gpu, measured_gpu, run.device_name):
+    if not is_that_gpu(gpu, measured_gpu, run.device_name):
         return f"it trained on {run.device_name}"
     if precision and run.precision in list(Precision) and run.precision != precision:
         return f"it trained in {run.precision}, not {precision}"
     return ""
 
 
-def _is_that_gpu(gpu: str, measured_gpu: str, device_name: str) -> bool:
+def why_other_model(
+    name: str, held_bytes: int | None, workload: Workload, predicted_bytes: int | None = None
+) -> str:
+    """Reason why a training run was of another model, as far as it says; empty if it was not.
+
+    Args:
+        name: The model's name in the record; empty if unknown.
+        held_bytes: Bytes of its parameters in the record; ``None`` if unknown.
+        workload: The workload that it is held against.
+        predicted_bytes: Bytes of the workload's parameters; ``None`` if unknown.
+    """
+    named, own = _model_type(name), workload.preset.config().get(_MODEL_TYPE)
+    if named and own and named != own:
+        return f"it trained {name}, not {workload.preset.display_name}"
+    # Shards, and models beside the trained one, are not in the record.
+    is_whole = workload.parallelism in (Parallelism.NONE, Parallelism.DDP)
+    if not (held_bytes and predicted_bytes and is_whole and workload.method is Method.SFT):
+        return ""
+    low, high = sorted((held_bytes, predicted_bytes))
+    if high > _ALIKE * low:
+        return f"its model has {gib(held_bytes)} of parameters, not {gib(predicted_bytes)}"
+    return ""
+
+
+def _model_type(name: str) -> str:
+    """The type of model that a name stands for: a type itself, a preset's or a hub id; or none."""
+    if name in KNOWN:
+        return name
+    for preset in PRESETS.values():
+        if name in (preset.name, preset.hub_id, preset.hub_id.rpartition("/")[2]):
+            return str(preset.config().get(_MODEL_TYPE, ""))
+    return ""
+
+
+def is_that_gpu(gpu: str, measured_gpu: str, device_name: str) -> bool:
     """Whether it is the same kind of GPU, which drivers and catalogue may name differently."""
     if gpu == LOCAL and device_name == measured_gpu:
         return True

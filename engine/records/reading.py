@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -50,19 +51,54 @@ def read_recorded(path: Path) -> RecordedFile:
     Raises:
         InvalidInput: For ``recorded``, if it is neither.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput({FIELD: f"{path.name} cannot be read: {error}"}) from error
+    text = _text_of(path)
     steps: list[RecordedStep] = []
     for place, given in enumerate(_objects(path.name, text), 1):
-        try:
+        with _named(f"{path.name}, record {place}"):
             steps.append(_measured(given) if _MEASURED_ON in given else _trained(given))
-        except InvalidInput as error:
-            raise InvalidInput({FIELD: f"{path.name}, record {place}: {error}"}) from error
     if not steps:
         raise InvalidInput({FIELD: f"{path.name} has no record in it"})
     return RecordedFile(path.name, steps[::-1])
+
+
+def read_records(path: Path) -> list[TrainingRecord]:
+    """Read the file that a recorder wrote, in its order.
+
+    Raises:
+        InvalidInput: For ``recorded``, if it is no such file.
+    """
+    return parse_records(path.name, _text_of(path))
+
+
+def parse_records(name: str, text: str) -> list[TrainingRecord]:
+    """The training runs in the text of a file; ``name`` is that of the file, for messages.
+
+    Raises:
+        InvalidInput: For ``recorded``, if there is none, or something else.
+    """
+    records = []
+    for place, given in enumerate(_objects(name, text), 1):
+        with _named(f"{name}, record {place}"):
+            records.append(TrainingRecord.parse(given))
+    if not records:
+        raise InvalidInput({FIELD: f"{name} has no record in it"})
+    return records
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Say where in a file something is wrong."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput({FIELD: f"{place}: {error}"}) from error
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput({FIELD: f"{path.name} cannot be read: {error}"}) from error
 
 
 def _objects(name: str, text: str) -> Iterator[Mapping[str, object]]:
@@ -71,7 +107,7 @@ def _objects(name: str, text: str) -> Iterator[Mapping[str, object]]:
     while rest:
         try:
             found, end = decoder.raw_decode(rest)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             line = 1 + text.count("\n", 0, text.rfind(rest))
             message = f"{name} is not JSON where an object begins in line {line:,}: {error}"
             raise InvalidInput({FIELD: message}) from error

@@ -5,11 +5,13 @@ This is the one description of its fields: the site reads records by this class 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from uuid import UUID, uuid5
 
 from ..core.errors import InvalidInput
 from ..core.parsing import choice, plain_text, positive_number, shown, unknown_fields, whole_number
@@ -21,6 +23,8 @@ _BYTES = 2**50
 _SECONDS = 1e9
 _PER_SECOND = 1e12
 _MAX_VERSIONS = 32
+_RUNS = UUID("4f0c1b4e-6a53-4c1e-9d55-0f4d7d1f1e0a")
+"""The namespace of the ids of training runs."""
 
 
 class Loop(StrEnum):
@@ -64,6 +68,8 @@ class TrainingRecord:
         precision: Named as in :class:`~engine.interface.workload.Precision`, or by the framework;
         empty if
             unknown.
+        parameter_bytes: Bytes of the model's parameters in this process; ``None`` if unknown. By it
+            a run of another model is told from one of the predicted model.
         model_name: For people to read; may be empty.
         started_at, ended_at: UTC, in ISO 8601. The end is that of the last step.
         loop: Kind of training loop.
@@ -101,6 +107,7 @@ class TrainingRecord:
     model_name: str = ""
     interrupted: bool = False
     analysis_id: int | None = None
+    parameter_bytes: int | None = None
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -183,6 +190,12 @@ class TrainingRecord:
         values: dict[str, Any] = dict(given)
         return cls(**values)
 
+    @property
+    def id(self) -> str:
+        """A UUID of the run: the same, whichever way its record goes and however often."""
+        run = self.to_dict() | {"analysis_id": None}  # which may be named later
+        return str(uuid5(_RUNS, json.dumps(run, sort_keys=True)))
+
     def to_dict(self) -> dict[str, object]:
         """The fields as plain JSON values; the inverse of :meth:`parse`."""
         return asdict(self)
@@ -226,8 +239,12 @@ _WHOLE = [
     ("peak_reserved_bytes", 0, _BYTES),
     ("process_peak_bytes", 0, _BYTES),
     ("analysis_id", 1, 2**63 - 1),
+    ("parameter_bytes", 0, _BYTES),
 ]
-_OPTIONAL = {"peak_allocated_bytes", "peak_reserved_bytes", "process_peak_bytes", "analysis_id"}
+_OPTIONAL = {
+    "peak_allocated_bytes", "peak_reserved_bytes", "process_peak_bytes", "analysis_id",
+    "parameter_bytes",
+}  # fmt: skip
 _REAL = [
     ("step_seconds", _SECONDS),
     ("step_seconds_low", _SECONDS),
