@@ -221,6 +221,26 @@ def _lora_arguments(workload: Workload) -> str:
     return ", ".join(f"{name}={value}" for name, value in written.items())
 
 
+_FILE = 'to_file("training_runs.jsonl")'
+
+
+def sink_names(analysis_id: int | None) -> str:
+    """Names to import for the sink of a record, so that either way can be chosen by one word."""
+    return "to_file" if analysis_id is None else "to_file, to_lab"
+
+
+def sink_lines(analysis_id: int | None) -> list[str]:
+    """The line that says where the record of a run goes: to its analysis in the lab, or a file."""
+    if analysis_id is None:
+        return [f"sink = {_FILE}"]
+    return [f"sink = to_lab()  # without a network: {_FILE}"]
+
+
+def named_analysis(analysis_id: int | None) -> str:
+    """The argument by which a record names its analysis; empty without one."""
+    return "" if analysis_id is None else f", analysis_id={analysis_id}"
+
+
 def true(given: bool) -> str:
     """A switch that is on; empty where it is off."""
     return "True" if given else ""

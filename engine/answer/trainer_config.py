@@ -14,9 +14,12 @@ from .config_parts import (
     joined,
     made_by,
     model_lines,
+    named_analysis,
     of_projections,
     products_kept,
     quoted,
+    sink_lines,
+    sink_names,
     true,
 )
 from .loaders import collator, packing, sampling
@@ -28,7 +31,7 @@ _TRL = {method: method.upper() for method in Method} | {
 """Prefixes of TRL's classes, by method; empty for transformers' own."""
 
 
-def trainer_lines(workload: Workload, batch_size: int) -> str:
+def trainer_lines(workload: Workload, batch_size: int, analysis_id: int | None) -> str:
     """Lines for transformers' Trainer, or TRL's for its own methods; some are experimental."""
     given = _arguments(workload, batch_size)
     name = _TRL[workload.method]
@@ -58,7 +61,7 @@ def trainer_lines(workload: Workload, batch_size: int) -> str:
     passed += collator(workload)
     return joined(
         f"from {home} import {name}Config, {name}Trainer" if name else None,
-        "from memorymark.recording import to_file",
+        f"from memorymark.recording import {sink_names(analysis_id)}",
         "from memorymark.recording.trainer import MemoryMarkCallback",
         "",
         *products_kept(workload),
@@ -69,7 +72,8 @@ def trainer_lines(workload: Workload, batch_size: int) -> str:
         *model_lines(_left_to_trainer(workload)),
         f"optimizer = {made}" if made else None,
         packing(workload),
-        'recorder = MemoryMarkCallback(to_file("training_runs.jsonl"))',
+        *sink_lines(analysis_id),
+        f"recorder = MemoryMarkCallback(sink{named_analysis(analysis_id)})",
         f"trainer = {name or seq2seq}Trainer(",
         f"    model, {rewarded}args=arguments, train_dataset=dataset, {passed}callbacks=[recorder]"
         f"{',' if evaluated else ''}",

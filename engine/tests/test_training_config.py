@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.training_config import training_configs
-from engine.core.choices import Adapter, Precision, Quantization
+from engine.core.choices import Adapter, Method, Precision, Quantization
 from engine.core.errors import InvalidInput
 from engine.core.optimizers import Optimizer
 from engine.interface.workload import Workload
@@ -47,6 +47,23 @@ def test_every_decision_is_python_that_records_its_run(**fields: Any) -> None:
         ast.parse(text)
         assert 'to_file("training_runs.jsonl")' in text
         assert "64" in text
+
+
+@given(
+    model=st.sampled_from(["bert", "resnet-18", "gpt2", "whisper-tiny", "sd-1.5"]),
+    optimizer=st.sampled_from(Optimizer),
+    optimizer_in_backward=st.booleans(),
+    method=st.sampled_from(Method),
+)
+def test_every_decision_of_an_analysis_reports_its_run_to_it(model: str, **fields: Any) -> None:
+    try:
+        workload = Workload(model, **fields)
+    except InvalidInput:
+        return
+    for one in training_configs(workload, 64, analysis_id=145):
+        assert "sink = to_lab()" in one.text
+        assert "analysis_id=145" in one.text
+        assert 'to_file("training_runs.jsonl")' in one.text  # one word away
 
 
 @pytest.mark.parametrize(
