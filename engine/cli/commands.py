@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ..client import Delivery, Lab
+from ..client.outbox import training_document
 from ..core.errors import InvalidInput
 from ..core.fields import NONE
 from ..features.length_distribution import FIELD, Lengths
@@ -27,6 +28,7 @@ from ..interface.workload import Workload
 from ..models.architectures import ARCHITECTURES
 from ..models.config import read_config_file
 from ..models.presets import PRESETS, named
+from ..records.reading import read_records
 from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
@@ -43,6 +45,7 @@ OTHER_FLAGS = {
     "batch_env": "--batch-env",
     "push": "--push",
     "recorded": RECORDED,
+    "analysis_id": "--analysis",
 }
 """Flags that are not fields of a request, for messages."""
 
@@ -323,12 +326,24 @@ def add_push_flag(parser: Any) -> None:
 
 
 def push(options: argparse.Namespace) -> int:
-    """Send the outbox; fails unless everything was sent and accepted."""
+    """Send files of recorded runs, then the outbox; fails unless all was sent and accepted."""
     lab = Lab()
+    records = [record for path in options.files for record in read_records(path)]
+    if options.analysis is not None and not records:
+        raise InvalidInput({"analysis_id": "it is for the runs in a file; name the file too"})
+    records = [
+        record if record.analysis_id else replace(record, analysis_id=options.analysis)
+        for record in records
+    ]
     if options.readdress and not lab.readdress(options.readdress):
         _say(f"nothing in the outbox is for {options.readdress}")
+    for record in records:
+        lab.put("training", training_document(record))
     delivery = lab.send_outbox()
     _report_refused(delivery)
+    reported = {record.id: record.analysis_id for record in records if record.analysis_id}
+    for number in sorted({reported[one] for one in delivery.answers.keys() & reported.keys()}):
+        _say(f"reported: {lab.url}/{number}/")
     left = f"{delivery.waiting} left" + (f": {delivery.problem}" if delivery.problem else "")
     _say(f"sent {len(delivery.answers)}, refused {len(delivery.rejected)}, {left}")
     for other, count in sorted(lab.documents_elsewhere().items()):

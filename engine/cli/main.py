@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -185,14 +186,27 @@ def _parser() -> argparse.ArgumentParser:
     _add(group, "devices", commands.devices, "list the catalogue GPUs")
     _add(group, "selfcheck", selfcheck, f"check this machine within {SECONDS:.0f} s: {ABOUT}")
     _add_validate(group)
-    about = "send results to the lab that `--push` could not send"
+    about = "send the lab recorded training runs, and what `--push` could not send"
     push = group.add_parser("push", help=about, description=f"{about}.", allow_abbrev=False)
+    push.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="*",
+        type=Path,
+        help="training runs that memorymark.recording wrote, such as training_runs.jsonl",
+    )
+    push.add_argument(
+        "--analysis",
+        metavar="NUMBER",
+        type=int,
+        help="the analysis that runs in FILE belong to, if they name none",
+    )
     push.add_argument(
         "--readdress",
         metavar="ADDRESS",
         help="first address what is for this former address of the site to the one it has now",
     )
-    push.set_defaults(command=commands.push, names={})
+    push.set_defaults(command=commands.push, names={"recorded": "FILE"})
     group.add_parser("site", help="start the web site, or run one of its commands")
     run = group.add_parser("run", help="answer one request as JSON lines, for programs")
     run.add_argument(

@@ -295,9 +295,14 @@ class Lab:
 
     def keep(self, kind: str, document: Mapping[str, object]) -> Delivery:
         """Write a document to the outbox and send the outbox; see :class:`Outbox`."""
+        document_id = self.put(kind, document)
+        return replace(self.send_outbox(), document_id=document_id)
+
+    def put(self, kind: str, document: Mapping[str, object]) -> str:
+        """Write a document to the outbox, to be sent with the others; returns its id."""
         entry = Entry(self.url, kind, document)
         self._outbox.put(entry)
-        return replace(self.send_outbox(), document_id=entry.id)
+        return entry.id
 
     def send_outbox(self) -> Delivery:
         """Send the outbox of this lab. What goes wrong is in the delivery, not raised."""

@@ -78,8 +78,8 @@ def analysis_document(
 
 
 def training_document(record: TrainingRecord) -> dict[str, object]:
-    """The record of a training run here, with an id so that the lab stores it once."""
-    return {"id": str(uuid.uuid4()), "host": socket.gethostname(), "record": record.to_dict()}
+    """The record of a training run here, with its id, so that the lab stores it once."""
+    return {"id": record.id, "host": socket.gethostname(), "record": record.to_dict()}
 
 
 def environment() -> dict[str, str]:

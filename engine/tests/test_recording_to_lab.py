@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine.cli.main import main
 from engine.client import Lab, Misconfigured
 from engine.core.errors import EngineError
-from engine.recording import Loop, TrainingRecord, to_lab
+from engine.recording import Loop, TrainingRecord, to_file, to_lab
 from engine.tests.fake_lab import FakeLab
 
 RECORD = TrainingRecord(
@@ -72,7 +74,49 @@ def test_another_documents_refusal_is_not_reported_for_this_one(server: FakeLab)
     to_lab()(RECORD)
     server.respond((400, {"record": ["no"]}), (201, {"id": 4}))
 
-    to_lab()(RECORD)
+    to_lab()(replace(RECORD, steps=3))
+
+
+def test_a_run_has_one_id_whichever_analysis_it_names() -> None:
+    assert replace(RECORD, analysis_id=None).id == RECORD.id
+    assert replace(RECORD, steps=3).id != RECORD.id
+
+
+def test_a_file_of_runs_is_pushed_and_each_names_its_analysis(
+    server: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "training_runs.jsonl"
+    for record in (RECORD, replace(RECORD, steps=3, analysis_id=None)):
+        to_file(file)(record)
+    server.respond((201, {"id": 4}), (201, {"id": 5}))
+
+    assert main(["push", str(file), "--analysis", "145"]) == 0
+    sent = [request.body["record"]["analysis_id"] for request in server.requests]
+    assert sent == [12, 145]
+    said = capsys.readouterr().err
+    assert f"reported: {server.url}/12/\nreported: {server.url}/145/\nsent 2" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "error: FILE: training_runs.jsonl has no record in it"),
+        ('{"batch_size": 1', "error: FILE: training_runs.jsonl is not JSON"),
+        ('{"batch_size": 1}', "error: FILE: training_runs.jsonl, record 1: "),
+        ("[" * 100_000, "error: FILE: training_runs.jsonl is not JSON"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_refused_before_anything_is_sent(
+    server: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    file = tmp_path / "training_runs.jsonl"
+    file.write_text(text)
+
+    assert main(["push", str(file)]) == 2
+    assert message in capsys.readouterr().err
+    assert not server.requests
+    assert main(["push", "--analysis", "3"]) == 2
+    assert "error: --analysis: " in capsys.readouterr().err
 
 
 def test_missing_settings_are_reported_before_training(
