@@ -112,6 +112,7 @@ def training_runs_of(runs: QuerySet[Training], most: int) -> Iterator[Compared]:
         .annotate(
             predicted_bytes=Subquery(predicted.values("peak_reserved_bytes")[:1]),
             predicted_seconds=Subquery(predicted.values("step_seconds")[:1]),
+            predicted_breakdown=Subquery(predicted.values("breakdown")[:1]),
         )
         .filter(Q(predicted_bytes__isnull=False) | Q(predicted_seconds__isnull=False))
     )
@@ -123,7 +124,8 @@ def training_runs_of(runs: QuerySet[Training], most: int) -> Iterator[Compared]:
             record = TrainingRecord.parse(run.record)
         except InvalidInput:  # of another version of MemoryMark
             continue
-        if why_not_comparable(request, run.analysis.measured_gpu, record):
+        held = (run.predicted_breakdown or {}).get("parameters")
+        if why_not_comparable(request, run.analysis.measured_gpu, record, held):
             continue
         gpu = catalogue_name(run.device_name) or ""
         which = (gpu, run.analysis.pk, run.analysis.model, run.batch_size)

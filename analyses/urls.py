@@ -13,6 +13,7 @@ from analyses.pages import (
     overview,
     savings,
     sharing,
+    training_runs,
 )
 from analyses.pages.compare import views as compare
 from analyses.pages.history import labels, selection
@@ -64,6 +65,7 @@ urlpatterns = [
     path("<int:pk>/live/", analysis.live, name="live"),
     path("<int:pk>/log/", analysis.log, name="log"),
     path("<int:pk>/run-again/", analysis.run_again, name="run-again"),
+    path("<int:pk>/training-runs/", training_runs.upload, name="upload-runs"),
     path("<int:pk>/share/", sharing.share, name="share"),
     path("share-links/<int:pk>/revoke/", sharing.revoke, name="revoke-link"),
     path("shared/<str:token>/", sharing.shared, name="shared"),

@@ -258,6 +258,8 @@ def _reports(analysis: Analysis) -> Iterator[dict[str, object]]:
                 device_name=result.gpu.name,
                 device_total_bytes=result.gpu.total_bytes,
                 precision=analysis.precision,
+                model_name=analysis.model,
+                versions=result.software,
                 started_at=started.isoformat(),
                 ended_at=(started + took).isoformat(),
                 loop=Loop.TRAINER,

@@ -6,7 +6,6 @@ members' count, since an answer reveals no more of them than their number.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
@@ -17,16 +16,16 @@ from analyses import self_checks
 from analyses.models import Analysis, FigureSource, Training, Trial
 from analyses.prediction_errors import between
 from analyses.stored_result import result_of
-from analyses.training_runs.services import why_not_comparable
-from engine.core.errors import InvalidInput
+from analyses.training_runs.services import (
+    parameter_bytes_in,
+    request_of,
+    why_not_comparable,
+)
 from engine.gpus import ANY, catalogue_name
-from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
 from engine.prediction.intervals import Counted, Residual
 from engine.prediction.speed_model import STEP_PREDICTOR
 from engine.recording import TrainingRecord
-
-logger = logging.getLogger(__name__)
 
 MOST = 200
 """Maximum number of recent trials sent to an engine, and of training runs."""
@@ -89,10 +88,11 @@ def _of_trial(trial: Trial) -> Residual | None:
 def _of_run(run: Training) -> Residual | None:
     analysis, record = run.analysis, TrainingRecord.parse(run.record)
     result = None if analysis is None else result_of(analysis)
-    request = None if analysis is None else _request(analysis)
+    request = None if analysis is None else request_of(analysis)
     if analysis is None or result is None or request is None:
         return None
-    if why_not_comparable(request, analysis.measured_gpu, record):
+    held = parameter_bytes_in(result.trials)
+    if why_not_comparable(request, analysis.measured_gpu, record, held):
         return None
     workload = request.workload_at(record.batch_size)
     predicted = None  # for another number of micro-batches
@@ -114,7 +114,7 @@ def _residual(
     predicted: float | None,
     source: str,
 ) -> Residual | None:
-    request, gpu = _request(analysis), catalogue_name(device_name)
+    request, gpu = request_of(analysis), catalogue_name(device_name)
     if request is None or gpu is None or not measured:
         return None
     return Residual(
@@ -127,15 +127,6 @@ def _residual(
         source=source,
         predictor=analysis.environment.get(STEP_PREDICTOR, ""),
     )
-
-
-def _request(analysis: Analysis) -> AnalysisRequest | None:
-    """The request of an analysis; ``None`` if another version of MemoryMark wrote it."""
-    try:
-        return AnalysisRequest.parse(analysis.request)
-    except InvalidInput:
-        logger.warning("the request of analysis %s cannot be read", analysis.pk, exc_info=True)
-        return None
 
 
 def _operations_seconds(result: AnalysisResult, batch_size: int) -> float | None:

@@ -27,6 +27,7 @@ from analyses.pages.ladder import Ladder, ladder_of
 from analyses.pages.past_errors import past_errors
 from analyses.pages.sharing import ShareForm, links_of, may_share
 from analyses.pages.stages import stages_of
+from analyses.pages.training_runs import Reporting
 from analyses.permissions import may_change
 from analyses.queries import has_advice
 from analyses.savings.estimate import estimate_of
@@ -202,7 +203,8 @@ def context_of(
     """
     now = now or progress_of(analysis)
     ladder = ladder_of(request.user, analysis, rung) if has_advice(analysis) else None
-    verdict = verdict_of(analysis, ladder.result if ladder else None)
+    is_own = may_change(request.user, analysis)
+    verdict = verdict_of(analysis, ladder.result if ladder else None, may_report=is_own)
     is_adopted = analysis.adopted_at is not None
     new_lines = analysis.log_lines.filter(pk__gt=seen.line, pk__lte=now.line)
     lines = list(reversed(new_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
@@ -210,8 +212,8 @@ def context_of(
         "analysis": analysis,
         "version": str(now),
         "state": state_of(analysis, timezone.now()),
-        "may_cancel": not analysis.is_final and may_change(request.user, analysis),
-        "may_delete": analysis.is_final and may_change(request.user, analysis),
+        "may_cancel": not analysis.is_final and is_own,
+        "may_delete": analysis.is_final and is_own,
         "may_adopt": _may_adopt(request, analysis, ladder),
         **answer_parts(analysis, verdict),
         "estimate": verdict and estimate_of(verdict.result, request.GET.dict(), adopted=is_adopted),
@@ -223,6 +225,7 @@ def context_of(
         "ladder": ladder,
         "past_errors": past_errors(analysis, verdict.result) if verdict else None,
         "side_by_side": side_by_side(analysis) if verdict else None,
+        "reporting": Reporting.of(request) if verdict and is_own else None,
     }
     if analysis.result and may_share(request.user, analysis):
         context |= {"share_form": ShareForm(), "share_links": links_of(analysis)}

@@ -53,12 +53,15 @@ class Verdict:
     timeline_source: Source
 
 
-def verdict_of(analysis: Analysis, instead: AnalysisResult | None = None) -> Verdict | None:
+def verdict_of(
+    analysis: Analysis, instead: AnalysisResult | None = None, *, may_report: bool = False
+) -> Verdict | None:
     """The verdict of an analysis; ``None`` while it has no result, or none that can be read.
 
     Args:
         analysis: An analysis with its stored result.
         instead: A result to show instead of it, such as that of other moves.
+        may_report: Whether the reader may report runs to it, as its lines then do.
     """
     result = instead or result_of(analysis)
     if result is None:
@@ -66,7 +69,7 @@ def verdict_of(analysis: Analysis, instead: AnalysisResult | None = None) -> Ver
     bars = memory_bars(result)
     return Verdict(
         result=result,
-        decision=decision_of(result, analysis.request),
+        decision=decision_of(result, analysis.request, analysis.pk if may_report else None),
         software=in_words(result.software),
         software_warning=_software_warning(result),
         global_batch=global_batch_advice(result),

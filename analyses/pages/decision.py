@@ -66,12 +66,15 @@ class Decision:
         return self.tone == "change"
 
 
-def decision_of(result: AnalysisResult, request: Mapping[str, Any]) -> Decision:
+def decision_of(
+    result: AnalysisResult, request: Mapping[str, Any], reported_to: int | None = None
+) -> Decision:
     """The top of an answer.
 
     Args:
         result: The answer.
         request: The stored fields of its request, for the command.
+        reported_to: The analysis that runs of the lines are reported to; ``None`` for no one's.
     """
     return Decision(
         sentence=result.decision or result.verdict,
@@ -80,7 +83,7 @@ def decision_of(result: AnalysisResult, request: Mapping[str, Any]) -> Decision:
         sureness=_sureness(result),
         measurements=_measurements(result, request),
         facts=_facts(result),
-        configs=_configs(result, request),
+        configs=_configs(result, request, reported_to),
     )
 
 
@@ -206,10 +209,13 @@ def _free(result: AnalysisResult) -> Fact:
     return Fact(name, CURRENT_HEADROOM.text(free), f"{of_the_gpu(free, result)}{when}")
 
 
-def _configs(result: AnalysisResult, request: Mapping[str, Any]) -> list[TrainingConfig]:
+def _configs(
+    result: AnalysisResult, request: Mapping[str, Any], reported_to: int | None
+) -> list[TrainingConfig]:
     """The lines to paste; without a workload (a script), only the command."""
     chosen = {**request, "current_batch_size": result.recommended_batch_size}
     command = TrainingConfig("Command", command_of(chosen) + "\n")
     if result.workload is None:
         return [command]
-    return [*training_configs(result.workload, result.recommended_batch_size), command]
+    size = result.recommended_batch_size
+    return [*training_configs(result.workload, size, reported_to), command]

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import html
 import json
+import platform
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from pytest_django.live_server_helper import LiveServer
 from rest_framework.test import APIClient
 
 from analyses import services
@@ -16,17 +22,33 @@ from analyses.models import Analysis, Job, Status, Training
 from analyses.savings.breakdown import Total, totals
 from analyses.selectors import savings_visible_to
 from analyses.stored_result import result_columns
-from analyses.tests.factories import make_analysis, make_global_batch, make_result, make_user
+from analyses.tests.factories import (
+    make_analysis,
+    make_global_batch,
+    make_request,
+    make_result,
+    make_user,
+)
 from analyses.training_runs.services import why_not_verified
 from analyses.training_runs.side_by_side import side_by_side
+from engine.answer.amounts import trial_at
+from engine.core.choices import Precision
+from engine.core.numbers import significant
+from engine.core.sizes import gib_number
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import Source
+from engine.interface.workload import Workload
 from engine.recording import Loop, TrainingRecord
-from memorymark_site.accounts.models import ApiToken
+from memorymark_site.accounts import tokens
+from memorymark_site.accounts.models import ApiToken, Scope
 
 pytestmark = pytest.mark.database
 
 URL = "/api/v1/trainings/"
+PARAMETERS = next(
+    trial.breakdown["parameters"] for trial in make_result().trials if trial.breakdown
+)
+"""Bytes of the model's in :func:`make_result`."""
 
 
 def _record(**changes: Any) -> TrainingRecord:
@@ -92,6 +114,9 @@ def test_a_training_run_as_recommended_verifies() -> None:
         ({"device": "cpu", "device_name": "CPU (x86_64)"}, "CPU"),
         ({"device_name": "some GPU"}, "some GPU"),
         ({"precision": "bf16-mixed"}, "bf16-mixed, not fp32"),
+        ({"model_name": "gpt2"}, "it trained gpt2, not BERT base"),
+        ({"model_name": "Net", "parameter_bytes": 40_000}, "its model has <0.01 GiB of parameters"),
+        ({"versions": {"torch": "2.11.0+cu130"}}, "it trained with torch 2.11.0+cu130"),
         (
             {
                 "timed_steps": 0,
@@ -115,6 +140,10 @@ def test_any_other_training_run_does_not_verify(changes: dict[str, Any], reason:
         {"precision": ""},
         {"precision": "16-true"},  # a framework's name, not one of ours
         {"device_name": "A10"},
+        {"model_name": "bert-base-uncased"},
+        {"model_name": "MyModule", "parameter_bytes": PARAMETERS},
+        {"parameter_bytes": PARAMETERS * 103 // 100},  # another number of labels
+        {"versions": {"torch": "2.13.1+cu130", "transformers": "5.23.0", "python": "3.12"}},
         {"interrupted": True},
     ],
 )
@@ -151,7 +180,8 @@ def test_a_measured_analysis_is_verified_on_its_gpu(
 
 def _why_not(**changes: Any) -> str:
     request = AnalysisRequest.parse({"model": "bert", "gpu": "a10"})
-    return why_not_verified(request, "", make_result(), _record(**changes))
+    result = make_result(software={"torch": "2.13.0", "peft": "0.17.0"})
+    return why_not_verified(request, "", result, _record(**changes))
 
 
 # The API
@@ -358,3 +388,194 @@ def test_without_training_runs_the_page_does_not_mention_them(
     client.force_login(member)
 
     assert "Predicted vs. recorded" not in client.get(f"/{analysis.pk}/").content.decode()
+
+
+# The top of the page
+
+
+def _page(client: Client, member: User, analysis: Analysis) -> str:
+    client.force_login(member)
+    return " ".join(client.get(f"/{analysis.pk}/").content.decode().split())
+
+
+def test_the_top_of_the_page_says_how_the_prediction_came_true(
+    client: Client, api: APIClient, member: User, analysis: Analysis
+) -> None:
+    _reported(api, analysis)
+    trial = trial_at(make_result(), 128)
+    assert trial is not None
+
+    page = _page(client, member, analysis)
+    expected = significant(trial.samples_per_second)
+    reserved = gib_number(trial.peak_reserved_bytes, 1)
+    assert (
+        f"Verified: measured 365 against {expected} samples/s predicted, "
+        f"10.7 against {reserved} GiB reserved."
+    ) in page
+    assert page.index("Verified: measured") < page.index("Copy config</a>")
+
+
+@pytest.mark.parametrize(
+    ("changes", "missed"),
+    [
+        ({"batch_size": 64}, "it trained with batch 64, not 128"),
+        ({"device_name": "NVIDIA H100 80GB HBM3"}, "it trained on NVIDIA H100 80GB HBM3"),
+        ({"precision": "bf16-mixed"}, "it trained in bf16-mixed, not fp32"),
+        ({"model_name": "gpt2"}, "it trained gpt2, not BERT base"),
+    ],
+)
+def test_the_top_of_the_page_says_which_condition_a_run_missed(
+    client: Client,
+    api: APIClient,
+    member: User,
+    analysis: Analysis,
+    changes: dict[str, Any],
+    missed: str,
+) -> None:
+    _reported(api, analysis, **changes)
+
+    page = _page(client, member, analysis)
+    assert f"Not verified by the last run: {missed}." in page
+    assert "Verified:" not in page
+
+
+def test_a_toy_on_a_cpu_does_not_stand_beside_the_prediction(
+    client: Client, api: APIClient, member: User, analysis: Analysis
+) -> None:
+    toy = {"device": "cpu", "device_name": "CPU (x86_64)", "model_name": "Linear"}
+    _reported(api, analysis, **toy)
+    analysis.refresh_from_db()
+
+    found = side_by_side(analysis)
+    assert found is not None
+    assert [row.training for row in found.rows] == [None]
+    assert [other.why for other in found.others] == ["it trained on CPU (x86_64)"]
+    page = _page(client, member, analysis)
+    assert "Reported here, but not counted:" in page
+
+
+# From a training job or a file to the page
+
+
+def test_the_lines_of_the_page_and_nothing_else_bring_the_run_to_its_prediction(
+    live_server: LiveServer,
+    client: Client,
+    member: User,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    cpu = f"CPU ({platform.processor() or platform.machine()})"
+    request = make_request(gpu="local", current_batch_size=16)
+    result = replace(
+        make_result(source=Source.MEASURED), workload=Workload("bert", precision=Precision.FP32)
+    )
+    analysis = make_analysis(member, Status.SUCCEEDED, result, request=request, measured_gpu=cpu)
+    page = client_page(client, member, analysis)
+    lines = re.search(r'id="config-3">(.*?)</code>', page, re.DOTALL)
+    variables = re.search(r'id="config-variables">(.*?)</code>', page, re.DOTALL)
+    assert lines
+    assert variables
+    assert "export MEMORYMARK_URL=http://testserver" in variables[1]
+    monkeypatch.setenv("MEMORYMARK_URL", live_server.url)
+    token = tokens.create(member, "training", Scope.WRITE, 7)[1]
+    monkeypatch.setenv("MEMORYMARK_TOKEN", token)
+    monkeypatch.setenv("MEMORYMARK_OUTBOX", str(tmp_path))
+    config = transformers.BertConfig(
+        vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    sample = {"input_ids": torch.zeros(4, dtype=torch.long), "labels": torch.tensor(0)}
+    script = html.unescape(lines[1]).replace("memorymark.", "engine.")
+    names = {
+        "torch": torch,
+        "model": transformers.AutoModelForSequenceClassification.from_config(config),
+        "dataset": [sample] * (128 * 8),
+        "DataLoader": torch.utils.data.DataLoader,
+    }
+    exec(script, names)  # noqa: S102  # as it is pasted
+
+    run = Training.objects.get()
+    assert run.analysis == analysis
+    assert (run.batch_size, run.record["model_name"]) == (128, "bert")
+    assert "Not verified by the last run: its model has" in _page(client, member, analysis)
+
+
+def test_other_members_read_lines_that_write_a_file(client: Client, analysis: Analysis) -> None:
+    page = client_page(client, make_user("eve"), analysis)
+
+    assert "to_lab" not in page
+    assert 'to_file("training_runs.jsonl")' in html.unescape(page)
+    assert "upload-runs" not in page
+
+
+def client_page(client: Client, member: User, analysis: Analysis) -> str:
+    client.force_login(member)
+    return client.get(f"/{analysis.pk}/").content.decode()
+
+
+def _file(*records: TrainingRecord) -> SimpleUploadedFile:
+    text = "".join(json.dumps(record.to_dict()) + "\n" for record in records)
+    return SimpleUploadedFile("training_runs.jsonl", text.encode())
+
+
+def _upload(client: Client, analysis: Analysis, file: SimpleUploadedFile) -> str:
+    answer = client.post(f"/{analysis.pk}/training-runs/", {"file": file}, follow=True)
+    return " ".join(answer.content.decode().split())
+
+
+def test_a_file_is_uploaded_to_the_page_and_its_runs_stand_there(
+    client: Client, member: User, analysis: Analysis
+) -> None:
+    client.force_login(member)
+    other = make_analysis(member, Status.SUCCEEDED)
+    runs = (_record(), _record(steps=101, analysis_id=other.pk))
+    page = _upload(client, analysis, _file(*runs))
+
+    assert "2 training runs added." in page
+    assert f"Some name another analysis and are there: #{other.pk}." in page
+    assert "Verified: measured 365" in page
+    assert Training.objects.get(analysis=other).verifies
+    page = _upload(client, analysis, _file(*runs))
+    assert "0 training runs added. 2 had been reported before." in page
+    assert Training.objects.count() == 2
+
+
+def test_a_run_reported_without_an_analysis_finds_it_later(
+    client: Client, api: APIClient, member: User, analysis: Analysis
+) -> None:
+    record = _record()
+    api.post(URL, _report(record, id=record.id), format="json")
+    named = _report(replace(record, analysis_id=analysis.pk), id=record.id)
+
+    answer = api.post(URL, named, format="json")
+    assert (answer.status_code, answer.json()["verifies"]) == (200, True)
+    assert Training.objects.get().analysis == analysis
+    elsewhere = make_analysis(member, Status.SUCCEEDED)
+    again = _report(replace(record, analysis_id=elsewhere.pk), id=record.id)
+    assert api.post(URL, again, format="json").status_code == 409  # it stays where it is
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[]", b"{}", b"[" * 100_000, b"\0", b'{"batch_size": 1e999}'],
+)
+def test_a_file_that_is_no_recording_adds_nothing(
+    client: Client, member: User, analysis: Analysis, content: bytes
+) -> None:
+    client.force_login(member)
+    page = _upload(client, analysis, SimpleUploadedFile("runs.jsonl", content))
+
+    assert "Nothing was added: " in page or "Choose a file" in page
+    assert not Training.objects.exists()
+
+
+def test_a_file_with_one_wrong_run_adds_nothing(
+    client: Client, member: User, analysis: Analysis
+) -> None:
+    client.force_login(member)
+    foreign = make_analysis(make_user("eve"), Status.SUCCEEDED)
+    page = _upload(client, analysis, _file(_record(), _record(steps=109, analysis_id=foreign.pk)))
+
+    assert f"you have no analysis {foreign.pk}" in page
+    assert not Training.objects.exists()

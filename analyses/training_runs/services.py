@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
@@ -23,9 +24,10 @@ from analyses.stored_result import result_of
 from engine.core.border import read_body
 from engine.core.errors import InvalidInput
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult
+from engine.interface.result import AnalysisResult, Trial
 from engine.recording import TrainingRecord
 from engine.records import comparison
+from engine.versions import software
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ def store_report(member: User, given: Mapping[str, Any]) -> tuple[Training, bool
     Returns:
         The training run, and whether it is new: the same report twice is stored once.
 
+    A run that was reported without an analysis may name one later.
+
     Raises:
         InvalidInput: With a message for each wrong field.
         IdTaken: If the id belongs to another report.
@@ -60,13 +64,38 @@ def store_report(member: User, given: Mapping[str, Any]) -> tuple[Training, bool
         earlier = Training.objects.filter(document_id=columns["document_id"]).first()
         if earlier is None:
             raise
+        if _names_analysis_now(earlier, member, columns):
+            return _attach(earlier, columns), False
         if earlier.digest != columns["digest"] or earlier.owner_id != member.pk:
             raise IdTaken("this id belongs to another report; create a new one for each") from None
         return earlier, False
 
 
 def _create(member: User, columns: dict[str, Any]) -> Training:
-    """Store a report, and whether it verifies its analysis if that has ended.
+    """Store a report, and whether it verifies its analysis if that has ended."""
+    with _held_against(columns) as known:
+        return Training.objects.create(owner=member, **columns | known)
+
+
+def _names_analysis_now(earlier: Training, member: User, columns: Mapping[str, Any]) -> bool:
+    """Whether a report is that of an earlier one, and names an analysis as that did not."""
+    if earlier.owner_id != member.pk or earlier.analysis_id or not columns["analysis"]:
+        return False
+    without = {"analysis_id": None}
+    return bool(earlier.record | without == columns["record"] | without)
+
+
+def _attach(earlier: Training, columns: dict[str, Any]) -> Training:
+    """Give a stored run the analysis that its report names now."""
+    with _held_against(columns) as known:
+        changed = {name: columns[name] for name in ("record", "digest")} | known
+        Training.objects.filter(pk=earlier.pk).update(**changed)
+    return Training.objects.get(pk=earlier.pk)
+
+
+@contextmanager
+def _held_against(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The analysis of a report, and whether it verifies that, while both are stored.
 
     The lock makes a result that arrives now wait, and then find this report. What the run saved is
     counted in the same transaction.
@@ -77,9 +106,7 @@ def _create(member: User, columns: dict[str, Any]) -> Training:
         analysis = locked.filter(pk=named.pk).first() if named else None
         record = TrainingRecord.parse(columns["record"])
         verifies = analysis is not None and _verifies(analysis, record)
-        return Training.objects.create(
-            owner=member, **columns | {"analysis": analysis, "verifies": verifies}
-        )
+        yield {"analysis": analysis, "verifies": verifies}
 
 
 def verify_reported(analyses: Collection[int]) -> None:
@@ -146,15 +173,19 @@ def _analysis(member: User, record: TrainingRecord) -> Analysis | None:
 
 def _verifies(analysis: Analysis, record: TrainingRecord) -> bool:
     """Whether a training run did what this analysis recommends; false while it has no result."""
-    result = result_of(analysis)
-    if result is None:
-        return False
-    try:
-        request = AnalysisRequest.parse(analysis.request)
-    except InvalidInput:
-        logger.warning("the request of analysis %s cannot be read", analysis.pk, exc_info=True)
+    result, request = result_of(analysis), request_of(analysis)
+    if result is None or request is None:
         return False
     return not why_not_verified(request, analysis.measured_gpu, result, record)
+
+
+def request_of(analysis: Analysis) -> AnalysisRequest | None:
+    """The request of an analysis; ``None`` if another version of MemoryMark wrote it."""
+    try:
+        return AnalysisRequest.parse(analysis.request)
+    except InvalidInput:
+        logger.warning("the request of analysis %s cannot be read", analysis.pk, exc_info=True)
+        return None
 
 
 def why_not_verified(
@@ -162,11 +193,14 @@ def why_not_verified(
 ) -> str:
     """The reason why a training run does not verify the recommendation; empty if it does.
 
-    It must have trained with the recommended batch per device, with the gradient accumulation that
-    keeps the global batch (if one is kept), and as :func:`why_not_comparable` says.
+    It must be of the model and the GPU, have trained with the recommended batch per device, with
+    the gradient accumulation that keeps the global batch (if one is kept), and with the software of
+    the answer as far as both are known, and as :func:`why_not_comparable` says.
 
     ``request``, ``measured_gpu`` (empty for a prediction) and ``result`` are the analysis's.
     """
+    if other := why_other(request, measured_gpu, result, record):
+        return other
     recommended, kept = result.recommended_batch_size, result.global_batch
     if record.timed_steps and record.batch_size != recommended:
         return f"it trained with batch {record.batch_size:,}, not {recommended:,}"
@@ -176,12 +210,50 @@ def why_not_verified(
             f"{kept.gradient_accumulation:,} keep the global batch"
         )
     decided = replace(request, workload=result.workload or request.workload)
-    return why_not_comparable(decided, measured_gpu, record)
+    differs = why_not_comparable(decided, measured_gpu, record)
+    return differs or _other_software(result, record)
 
 
-def why_not_comparable(request: AnalysisRequest, measured_gpu: str, record: TrainingRecord) -> str:
-    """The first difference of a training run from the request, batch apart; empty if none."""
-    precision = request.workload.precision
-    return comparison.why_not_comparable(
-        record, request.gpu, request.world_size, precision, measured_gpu
+def why_other(
+    request: AnalysisRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
+) -> str:
+    """The reason why a run is of another model or kind of GPU, so never of this analysis."""
+    if not comparison.is_that_gpu(request.gpu, measured_gpu, record.device_name):
+        return f"it trained on {record.device_name}"
+    workload = result.workload or request.workload
+    held = parameter_bytes_in(result.trials)
+    return comparison.why_other_model(record.model_name, record.parameter_bytes, workload, held)
+
+
+def parameter_bytes_in(trials: Iterable[Trial]) -> int | None:
+    """Bytes of the parameters, the same in each trial; ``None`` if no trial is broken down."""
+    known = (trial.breakdown.get("parameters") for trial in trials)
+    return next(filter(None, known), None)
+
+
+def _other_software(result: AnalysisResult, record: TrainingRecord) -> str:
+    """The reason why a run's software is another than the answer's; patch releases are alike."""
+    for package, used in result.software.items():
+        ran = record.versions.get(package)
+        if ran and software.minor(ran) != software.minor(used):
+            return f"it trained with {package} {ran}, and the answer is for {used}"
+    return ""
+
+
+def why_not_comparable(
+    request: AnalysisRequest,
+    measured_gpu: str,
+    record: TrainingRecord,
+    held_bytes: int | None = None,
+) -> str:
+    """The first difference of a training run from the request, batch apart; empty if none.
+
+    ``held_bytes`` is that of the analysis's parameters, as far as it is known.
+    """
+    workload = request.workload
+    differs = comparison.why_not_comparable(
+        record, request.gpu, request.world_size, workload.precision, measured_gpu
+    )
+    return differs or comparison.why_other_model(
+        record.model_name, record.parameter_bytes, workload, held_bytes
     )

@@ -7,15 +7,22 @@ from dataclasses import dataclass
 
 from analyses.models import Analysis, Training
 from analyses.stored_result import result_of
+from analyses.training_runs.services import request_of, why_not_verified, why_other
+from engine.core.numbers import significant
+from engine.core.sizes import gib_number
 from engine.interface.result import AnalysisResult, Source, Trial
 from engine.interface.tokens import Tokens, tokens_of
+from engine.recording import TrainingRecord
 
 SHOWN_TRAININGS = 5
 
 
 @dataclass(frozen=True)
 class Row:
-    """The use of one batch size; ``training`` is ``None`` for a trial."""
+    """The use of one batch size; ``training`` is ``None`` for a trial.
+
+    ``missed`` is the condition that a training run missed; empty if it ran as recommended.
+    """
 
     name: str
     source: Source
@@ -24,32 +31,77 @@ class Row:
     peak_reserved_bytes: int | None
     samples_per_second: float | None
     training: Training | None = None
+    missed: str = ""
+
+
+@dataclass(frozen=True)
+class Other:
+    """A reported run of another model or kind of GPU, which never counts for the analysis."""
+
+    training: Training
+    why: str
 
 
 @dataclass(frozen=True)
 class SideBySide:
     """The rows, and the newest run that verifies the recommendation, if any.
 
-    ``tokens`` is how they are counted in all of them: the runs train the analysis's workload.
+    Attributes:
+        tokens: How they are counted in all rows: the runs train the analysis's workload.
+        verified: The run that verifies it beside its prediction, in a sentence; empty without one.
+        missed: The condition that the newest run missed, in a sentence, where none verifies it.
+        others: Runs that do not count.
     """
 
     rows: list[Row]
     tokens: Tokens | None
     verified_by: Training | None
     is_verified: bool
+    verified: str
+    missed: str
+    others: list[Other]
 
 
 def side_by_side(analysis: Analysis) -> SideBySide | None:
     """The table of an analysis; ``None`` if no training run has reported to it."""
     reported = Training.objects.filter(analysis=analysis).select_related("owner")
     trainings = list(reported[:SHOWN_TRAININGS])
-    result = result_of(analysis) if trainings else None
-    if result is None:
+    result, request = (result_of(analysis), request_of(analysis)) if trainings else (None, None)
+    if result is None or request is None:
         return None
+    rows, others = list(_trials(result)), []
+    for training in trainings:
+        record = TrainingRecord.parse(training.record)
+        if why := why_other(request, analysis.measured_gpu, result, record):
+            others.append(Other(training, why))
+            continue
+        missed = why_not_verified(request, analysis.measured_gpu, result, record)
+        rows.append(_training(training, missed))
     by = reported.filter(verifies=True).first()
-    is_verified = by is not None and analysis.adopted_at is not None
-    rows = [*_trials(result), *map(_training, trainings)]
-    return SideBySide(rows, tokens_of(result.workload), by, is_verified)
+    said = [row.missed for row in rows if row.missed] or [other.why for other in others]
+    return SideBySide(
+        rows=rows,
+        tokens=tokens_of(result.workload),
+        verified_by=by,
+        is_verified=by is not None and analysis.adopted_at is not None,
+        verified=_verified(by, next(_trials(result), None)) if by else "",
+        missed="" if by else f"Not verified by the last run: {said[0]}." if said else "",
+        others=others,
+    )
+
+
+def _verified(by: Training, expected: Row | None) -> str:
+    """A run beside what was predicted for it, or else measured, in a sentence."""
+    pairs = []
+    if expected and by.samples_per_second and expected.samples_per_second:
+        ran, was = map(significant, (by.samples_per_second, expected.samples_per_second))
+        pairs.append(f"measured {ran} against {was} samples/s {expected.name.lower()}")
+    if expected and by.peak_reserved_bytes and expected.peak_reserved_bytes:
+        ran, was = (
+            gib_number(size, 1) for size in (by.peak_reserved_bytes, expected.peak_reserved_bytes)
+        )
+        pairs.append(f"{ran} against {was} GiB reserved")
+    return f"Verified: {', '.join(pairs)}." if pairs else "Verified by a recorded run."
 
 
 def _trials(result: AnalysisResult) -> Iterator[Row]:
@@ -77,7 +129,7 @@ def _trial(result: AnalysisResult, source: Source) -> Trial | None:
     return next((trial for trial in trials if (trial.batch_size, trial.source) == key), None)
 
 
-def _training(training: Training) -> Row:
+def _training(training: Training, missed: str) -> Row:
     return Row(
         "Training run",
         Source.MEASURED,
@@ -86,4 +138,5 @@ def _training(training: Training) -> Row:
         training.peak_reserved_bytes,
         training.samples_per_second,
         training,
+        missed,
     )

@@ -82,6 +82,7 @@ PAGES: dict[str, dict[str, To]] = {
     "<int:pk>/live/": LOOK,
     "<int:pk>/log/": LOOK,
     "<int:pk>/run-again/": {"post": To.MEMBERS},
+    "<int:pk>/training-runs/": {"post": To.OWN},
     "<int:pk>/share/": {"post": To.OWN},
     "<int:pk>/worth/": LOOK,
     "history/selection/": LOOK,
