@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from analyses.api import schema
+from analyses.api import first_service, schema
 from analyses.api.nodes import Health, health
 from memorymark_site.accounts.pages.entrance import admin_login, admin_password
 from memorymark_site.operations.prometheus import metrics
@@ -17,6 +17,8 @@ urlpatterns = [
     path("api/docs/", schema.docs, name="api-docs"),
     path("api/docs/problems/", schema.problems, name="api-problems"),
     path("health", health, name="health"),
+    path("models", first_service.Models.as_view(), name="first-models"),
+    path("analyze", first_service.Analyze.as_view(), name="first-analyze"),
     path("live", live, name="live"),
     path("ready", ready, name="ready"),
     path("metrics", metrics, name="metrics"),

@@ -173,6 +173,8 @@ API: dict[str, dict[str, To]] = {
     "api/v1/gpus/": {"get": To.VIEWERS, "post": To.ADMINS},
     "api/v1/gpus/<str:gpu>/": {"get": To.VIEWERS, "put": To.ADMINS, "delete": To.ADMINS},
     "api/v1/health": {"get": To.OPEN},
+    "models": LOOK,
+    "analyze": {"post": To.MEMBERS},
 }
 DJANGO_ADMIN = "admin/"
 """All beneath it is for admins, by any method."""
