@@ -173,6 +173,8 @@ def mention(analysis: Analysis, member: User) -> Mention:
         row = CountedSavings.objects.filter(pk=analysis.pk, is_realised=False).first()
         if analysis.owner_id == member.pk:
             raise LookupError("it is your own analysis")
+        if not analysis.owner.is_active:
+            raise LookupError(f"{analysis.owner.username} has left the lab")
         if row is None or row.usd_per_year <= 0:
             raise LookupError(f"analysis {analysis.pk} has no potential savings to mention")
         _check_rate(analysis, member)

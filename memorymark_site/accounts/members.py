@@ -64,10 +64,15 @@ def set_role(admin: User, user: User, role: Role) -> bool:
     return True
 
 
-def deactivate(admin: User, user: User) -> bool:
+def deactivate(admin: User, user: User, handed_over: str = "") -> bool:
     """Lock a member out at once; their analyses are kept.
 
     API tokens are deleted and sessions ended, so that coming back means signing in again.
+
+    Args:
+        admin: Who does it.
+        user: The member.
+        handed_over: What went to another member, for the audit.
 
     Returns:
         Whether that changed anything.
@@ -84,9 +89,10 @@ def deactivate(admin: User, user: User) -> bool:
         _check_admin_left()
         sessions.end_all(stored)
         tokens, _ = ApiToken.objects.filter(user=stored).delete()
+        lost = f"{tokens} API tokens deleted" if tokens else ""
         audit.note(
             admin, Action.MEMBER_DEACTIVATED, stored.username, before=before,
-            after=f"{tokens} API tokens deleted" if tokens else "",
+            after="; ".join(filter(None, (lost, handed_over))),
         )  # fmt: skip
     return True
 

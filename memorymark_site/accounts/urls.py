@@ -57,7 +57,6 @@ _pages = [
     path("account/sessions/<int:pk>/end/", account.end_session, name="end-session"),
     path("members/", members.member_list, name="members"),
     path("members/<int:pk>/role/", members.change_role, name="change-role"),
-    path("members/<int:pk>/deactivate/", members.deactivate, name="deactivate"),
     path("members/<int:pk>/reactivate/", members.reactivate, name="reactivate"),
     path("members/<int:pk>/remove-factors/", members.remove_factors, name="remove-factors"),
     path("members/<int:pk>/reset-link/", members.reset_link, name="reset-link"),

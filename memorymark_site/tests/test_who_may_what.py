@@ -127,7 +127,7 @@ PAGES: dict[str, dict[str, To]] = {
     "tokens/<str:token_key>/revoke/": {"post": To.VIEWERS},
     "members/": {"get": To.ADMINS, "post": To.ADMINS},
     "members/<int:pk>/role/": {"post": To.ADMINS},
-    "members/<int:pk>/deactivate/": {"post": To.ADMINS},
+    "members/<int:pk>/deactivate/": {"get": To.ADMINS, "post": To.ADMINS},
     "members/<int:pk>/reactivate/": {"post": To.ADMINS},
     "members/<int:pk>/remove-factors/": {"post": To.ADMINS},
     "members/<int:pk>/reset-link/": {"post": To.ADMINS},

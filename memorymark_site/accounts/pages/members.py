@@ -88,18 +88,6 @@ def change_role(request: HttpRequest, pk: int) -> HttpResponse:
 
 @needs(Role.ADMIN)
 @require_POST
-def deactivate(request: HttpRequest, pk: int) -> HttpResponse:
-    user = _member(pk)
-    try:
-        if members.deactivate(member(request), user):
-            messages.success(request, f"{user.username} was deactivated. Their analyses are kept.")
-    except members.LastAdmin:
-        messages.error(request, LAST_ADMIN)
-    return redirect("accounts:members")
-
-
-@needs(Role.ADMIN)
-@require_POST
 def reactivate(request: HttpRequest, pk: int) -> HttpResponse:
     user = _member(pk)
     if members.reactivate(member(request), user):
