@@ -5,11 +5,13 @@ import json
 import platform
 import re
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
@@ -18,7 +20,7 @@ from rest_framework.test import APIClient
 
 from analyses import services
 from analyses.jobs.lifecycle import move
-from analyses.models import Analysis, Job, Status, Training
+from analyses.models import Analysis, CountedSavings, Job, RunSavings, Status, Training
 from analyses.savings.breakdown import Total, totals
 from analyses.selectors import savings_visible_to
 from analyses.stored_result import result_columns
@@ -27,6 +29,7 @@ from analyses.tests.factories import (
     make_global_batch,
     make_request,
     make_result,
+    make_training,
     make_user,
 )
 from analyses.training_runs.services import why_not_verified
@@ -579,3 +582,25 @@ def test_a_file_with_one_wrong_run_adds_nothing(
 
     assert f"you have no analysis {foreign.pk}" in page
     assert not Training.objects.exists()
+
+
+def test_runs_of_other_models_that_verified_before_do_so_no_more(member: User) -> None:
+    migration = import_module("analyses.migrations.0044_runs_of_other_models")
+    right, mixed, wrong = (
+        make_analysis(member, Status.SUCCEEDED, workload_key=key) for key in "abc"
+    )
+    for analysis in (right, mixed, wrong):
+        services.adopt(analysis, member)
+    for analysis in (mixed, wrong):
+        run = make_training(analysis)
+        Training.objects.filter(pk=run.pk).update(record=run.record | {"model_name": "gpt2"})
+    kept = [make_training(analysis).pk for analysis in (right, mixed)]
+
+    migration.hold_against_models(apps, None)
+    assert (
+        list(Training.objects.filter(verifies=True).order_by("pk").values_list("pk", flat=True))
+        == kept
+    )
+    assert set(RunSavings.objects.values_list("training", flat=True)) == set(kept)
+    verified_ones = CountedSavings.objects.filter(is_verified=True)
+    assert set(verified_ones.values_list("analysis", flat=True)) == {right.pk, mixed.pk}
