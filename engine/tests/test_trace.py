@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, FREE
+from engine.tracing.column_sums import ColumnSum
 from engine.tracing.trace import (
     MAX_STEPS,
     AffineTrace,
@@ -20,6 +21,7 @@ from engine.tracing.trace import (
     QuadraticTrace,
     Trace,
     batch_norm_refuses,
+    on_threads,
     one_sample,
 )
 
@@ -85,6 +87,20 @@ def test_a_trace_knows_the_sizes_of_batches_nearby(
 
 def test_a_batch_traced_by_itself_knows_none_nearby() -> None:
     assert at(4, [(1, 1, 0)]).nearby(1) is None
+
+
+@given(
+    batch_size=st.integers(2, 64), more=st.integers(-3, 3), threads=st.sampled_from([2**14, 2**18])
+)
+def test_scratch_of_a_sum_stays_as_it_is_nearby(batch_size: int, more: int, threads: int) -> None:
+    def traced(size: int) -> Trace:
+        sums = {0: ColumnSum(1024 * size, 768, 4, 4, 4, 2**18)}
+        made = at(size, [(0, 100, 0)])
+        return replace(made, sizes=[sums[0].scratch_bytes], column_sums=sums)
+
+    found = on_threads(AffineTrace(traced(2), traced(3)).at(batch_size), threads)
+    nearby = found.nearby(more)
+    assert nearby is None or nearby.sizes == found.sizes
 
 
 @given(coefficients=COEFFICIENTS, first=st.integers(1, 100), batch_size=st.integers(1, 65_536))

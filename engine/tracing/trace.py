@@ -339,9 +339,12 @@ class AffineTrace:
     @cached_property
     def _slopes(self) -> list[int]:
         apart = self.high.batch_size - self.low.batch_size
-        return [
+        slopes = [
             (high - low) // apart for low, high in zip(self.low.sizes, self.high.sizes, strict=True)
         ]
+        for scratch in self.low.column_sums:  # grows in steps, and may be larger at fewer samples
+            slopes[scratch] = 0
+        return slopes
 
     def _at(self, batch_size: int, low: Sequence[int], high: Sequence[int]) -> list[int]:
         apart = self.high.batch_size - self.low.batch_size
