@@ -11,7 +11,7 @@ from ..interface.result import AnalysisResult, Source
 from .economics import Speedup
 from .worth import WORTH_PREDICTED, is_worth_it
 
-MAX_RUNGS = 8
+MAX_RUNGS = 10
 
 WORTH_A_MOVE = WORTH_PREDICTED
 """A rung with one move more must be expected to be at least 5% faster than the one without it."""
@@ -22,6 +22,7 @@ ALIKE = 0.95
 MAX_WORDS = 15
 """Word limit of a decision."""
 
+ACCUMULATION = "accumulation"
 CHECKPOINTING = "gradient checkpointing"
 NO_CHECKPOINTING = "no gradient checkpointing"
 NO_CACHE = "no key-value cache"
@@ -86,13 +87,18 @@ class Rung:
         global_batch_before, global_batch_size: Samples of one optimizer step, over its
             micro-batches and GPUs: today, and with these moves. ``None`` where it does not fit, or
             an older version stored it.
+        keeps_global_batch: Whether an optimizer step sees as many samples as today; ``None`` as
+            above.
         training: Effect of the moves on training, as text; see :func:`about_training`.
+        learning_rate: What to do with the learning rate, in one line; empty without moves.
         samples_per_second: At that batch, on all GPUs that share the work.
         speedup: Speedup over the unchanged workload at the current batch; ``None`` if that does
             not fit.
         speedup_low, speedup_high: Its interval.
         usd_per_run: Cost of a run with these moves; the assumed hours of a run are those of today.
             ``None`` as above.
+        usd_per_million_samples: Cost of a million samples with these moves, of all GPUs that share
+            the work; ``None`` without a price, or if an older version stored it.
         result: The whole answer with these moves. Its current batch, speedup and savings are over
             the unchanged workload at the current batch; curve, limits and tensors are those with
             the moves. ``None`` on another GPU, and where it does not fit.
@@ -109,13 +115,32 @@ class Rung:
     gpu: str = ""
     global_batch_before: int | None = None
     global_batch_size: int | None = None
+    keeps_global_batch: bool | None = None
     training: str = ""
+    learning_rate: str = ""
     samples_per_second: float | None = None
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
     usd_per_run: float | None = None
+    usd_per_million_samples: float | None = None
     result: AnalysisResult | None = field(default=None)
+
+    @property
+    def shortens(self) -> bool:
+        """Whether samples are shorter with it, so that they are not comparable."""
+        return "sequence_length" in self.fields
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it takes another machine."""
+        return self.effort is Effort.MACHINE
+
+    @property
+    def helps(self) -> bool:
+        """Whether it is worth a change from today, or surely fits where today does not."""
+        is_faster = self.speedup is None or self.is_worth_it
+        return self.result is not None and is_faster and self.result.safe_batch_size != 0
 
     @property
     def is_worth_it(self) -> bool:
@@ -170,10 +195,12 @@ def about_training(rung: Rung) -> str:
 def in_order(rungs: Sequence[Rung]) -> list[Rung]:
     """The ladder of these rungs: the unchanged workload, then the best first.
 
-    What fits comes before what does not, and what can be done on this machine before what takes
-    another one. Then the faster comes first. Of those within 5% of the best that is left, the one
-    that changes least about learning does, then the one with the least effort and moves. A rung is
-    left out where it is no faster than today, or one with fewer of its moves is as good.
+    What fits comes before what does not, what can be done on this machine before what takes another
+    one, and whole samples before shorter ones. Then the faster comes first. Of those within 5% of
+    the best that is left, the one that changes least about learning does, then the one that keeps
+    the global batch, then the one with the least effort and moves. A rung is left out where it is
+    no faster than today, or one with fewer of its moves is as good. What does not fit alone is left
+    out where it does with other moves.
 
     Args:
         rungs: The unchanged workload first.
@@ -182,15 +209,37 @@ def in_order(rungs: Sequence[Rung]) -> list[Rung]:
     gaining = [rung for rung in others if _gains(rung)]
     left = [rung for rung in gaining if not any(_stands_for(other, rung) for other in rungs)]
     fitting = [rung for rung in left if rung.fits]
-    here = _best_first([rung for rung in fitting if not _is_away(rung)])
-    away = _best_first([rung for rung in fitting if _is_away(rung)])
-    refused = [rung for rung in left if not rung.fits]
+    at_hand = [rung for rung in fitting if not rung.is_away]
+    here = _best_first([rung for rung in at_hand if not rung.shortens])
+    here += _best_first([rung for rung in at_hand if rung.shortens])
+    away = _best_first([rung for rung in fitting if rung.is_away])
+    refused = [rung for rung in left if not (rung.fits or _fits_with_more(rung, at_hand))]
     most_here = max(MAX_RUNGS - 1 - len(away), 1)
     return [today, *here[:most_here], *away, *refused][:MAX_RUNGS]
 
 
-def _is_away(rung: Rung) -> bool:
-    return rung.effort is Effort.MACHINE
+def by_gain(rungs: Iterable[Rung]) -> list[Rung]:
+    """The same for a table: the fastest first, then shorter samples, and last what does not fit."""
+    return sorted(rungs, key=lambda r: (not r.fits, r.shortens, -(r.samples_per_second or 0.0)))
+
+
+def best_of(rungs: Iterable[Rung], *, keeps_global_batch: bool) -> Rung | None:
+    """The best rung on this machine that keeps the global batch, or that changes it.
+
+    Adapters and shorter samples train something else, so they count only where nothing else fits.
+
+    Args:
+        rungs: In the order of the ladder.
+        keeps_global_batch: Which of both is wanted.
+    """
+    helping = [rung for rung in rungs if rung.moves and rung.helps and not rung.is_away]
+    alike = [rung for rung in helping if rung.learning is not Learning.TRAINED] or helping
+    wanted = (rung for rung in alike if rung.keeps_global_batch is keeps_global_batch)
+    return next(wanted, None)
+
+
+def _fits_with_more(refused: Rung, fitting: Iterable[Rung]) -> bool:
+    return any(refused.fields.items() < rung.fields.items() for rung in fitting)
 
 
 def _best_first(rungs: Sequence[Rung]) -> list[Rung]:
@@ -204,9 +253,10 @@ def _best_first(rungs: Sequence[Rung]) -> list[Rung]:
     return ordered
 
 
-def _cost(rung: Rung) -> tuple[int, int, int, float]:
+def _cost(rung: Rung) -> tuple[int, bool, int, int, float]:
     return (
         _rank(rung.learning),
+        rung.keeps_global_batch is False,
         list(Effort).index(rung.effort),
         len(rung.moves),
         -(rung.samples_per_second or 0.0),
@@ -220,6 +270,10 @@ def _stands_for(simpler: Rung, rung: Rung) -> bool:
         return False
     if not rung.fits:  # a single move stays, to say why it does not help
         return bool(simpler.fields)
+    if rung.keeps_global_batch and simpler.keeps_global_batch is False:
+        return False
+    if rung.shortens and not simpler.shortens:
+        return True
     if _rank(simpler.learning) > _rank(rung.learning):
         return False
     return (rung.samples_per_second or 0.0) < WORTH_A_MOVE * (simpler.samples_per_second or 0.0)
@@ -249,10 +303,10 @@ def switch_to(moves: Sequence[str], outcome: str) -> str:
         moves: At least one; the batch is one of them if it changes.
         outcome: Their benefit, in few words.
     """
-    whole = f"Switch to {listed(moves)}"
-    if moves[0] in _SWITCHES and len(moves) < 3:
+    whole, first = f"Switch to {listed(moves)}", _verb_for(moves[0])
+    if first and len(moves) < 3:
         rest = [f"use {move}" for move in moves[1:]]
-        whole = _capitalized(listed([_SWITCHES[moves[0]], *rest]))
+        whole = _capitalized(listed([first, *rest]))
     return in_few_words(f"{whole}: {outcome}.", f"Make these {len(moves)} changes: {outcome}.")
 
 
@@ -260,12 +314,19 @@ def fits_with(moves: Sequence[str], batch_size: int) -> str:
     """The decision for a workload that does not fit without these moves."""
     does, batch = f"switch to {listed(moves)}", f"batch {batch_size:,} fits"
     if len(moves) == 1:
-        does = _SWITCHES.get(moves[0], does)
+        does = _verb_for(moves[0]) or does
     return in_few_words(
         f"It does not fit: {does}, then {batch}.",
         f"{_capitalized(does)}: then {batch}.",
         f"It does not fit: make these {len(moves)} changes, then {batch}.",
     )
+
+
+def _verb_for(move: str) -> str:
+    """A move as something to do; empty for those that are switched to."""
+    if move.startswith(ACCUMULATION):
+        return f"accumulate{move.removeprefix(ACCUMULATION)}"
+    return _SWITCHES.get(move, "")
 
 
 def in_few_words(*sentences: str) -> str:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..answer.figures import COST, LARGEST_BATCH, RECOMMENDED_BATCH, RECOMMENDED_COST, SPEEDUP
+from ..answer.ladder import best_of, by_gain
 from ..core.numbers import UNKNOWN, times_range, usd
 from ..core.sizes import gib
 from ..gpus import GPUS
@@ -105,19 +106,37 @@ def _role(option: GpuOption, plan: Plan) -> str:
 
 def _ladder(plan: Plan) -> list[RenderableType]:
     """The rungs that fit as a table, and why the others do not."""
-    fitting = [rung for rung in plan.ladder if rung.fits]
+    fitting = by_gain(rung for rung in plan.ladder if rung.fits)
     refused = [rung for rung in plan.ladder if not rung.fits]
     parts: list[RenderableType] = []
     if fitting and plan.current_gpu is not None:
         name = GPUS[plan.current_gpu].display_name
+        parts += _offers(plan)
         title = f"The best moves from batch {plan.current_batch_size:,} on {name}"
         parts.append(section(f"{title} ({Source.PREDICTED})", _rungs(fitting)))
-    if told := [f"{_moves(rung)}: {rung.training}" for rung in fitting if rung.training]:
+    if told := [_effect(rung) for rung in fitting if rung.training]:
         parts.append(section("What they do to training", bullets(told)))
     if refused:
         reasons = (f"{_moves(rung)}: {rung.why_not}" for rung in refused)
         parts.append(section("Moves that do not help", bullets(reasons)))
     return parts
+
+
+def _effect(rung: Rung) -> str:
+    """What a rung does to training, and to its learning rate."""
+    return ". ".join(filter(None, [f"{_moves(rung)}: {rung.training}", rung.learning_rate]))
+
+
+def _offers(plan: Plan) -> list[RenderableType]:
+    """What keeps the global batch, and what changes it."""
+    lines = []
+    for keeps, title in ((True, "Keeps the global batch"), (False, "Changes the global batch")):
+        rung = best_of(plan.ladder, keeps_global_batch=keeps)
+        if rung is None:
+            lines.append(f"{title}: nothing that was tried is surely faster.")
+        else:
+            lines.append(f"{title}: {rung.decision} {rung.learning_rate}")
+    return [section(f"What to change ({Source.PREDICTED})", bullets(lines))]
 
 
 def _room(plan: Plan) -> list[RenderableType]:

@@ -34,6 +34,7 @@ from ..answer.figures import (
     USD_PER_YEAR,
     Figure,
 )
+from ..answer.learning_rate import about_global_batch
 from ..answer.worth import Gain, gain_of
 from ..core.numbers import share, significant, times, times_range, usd
 from ..core.optimizers import Optimizer
@@ -68,6 +69,7 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
     parts: list[RenderableType] = [
         _settings(result.workload or result.model_name, result.gpu, result.software),
         Text(result.verdict, style="bold green"),
+        *([Text(effect)] if (effect := about_global_batch(result)) else []),
         terminal.section("Key numbers", _key_numbers(result)),
         terminal.section("Trials", _trials(result)),
         terminal.section(

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from .fields import Choice
+
+
+class Scaling(Enum):
+    """How the learning rate follows the global batch, by the optimizer's kind."""
+
+    LINEAR = "linear rule for SGD (Goyal et al. 2017)"
+    SQUARE_ROOT = "square root rule for Adam-like optimizers (Malladi et al. 2022)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +54,8 @@ class Spec:
         is_elementwise: Whether it treats each number alone, so that DeepSpeed may flatten weights.
         takes_one_weight: Whether each weight may have its own, to be updated in backward.
         refresh: Its decompositions, if it has any.
+        scaling: How its learning rate follows the global batch; ``None`` where no rule is
+            established.
     """
 
     state: int = 0
@@ -62,6 +72,7 @@ class Spec:
     is_elementwise: bool = False
     takes_one_weight: bool = True
     refresh: Refresh | None = None
+    scaling: Scaling | None = None
 
 
 class Optimizer(Choice):
@@ -111,12 +122,14 @@ _SPECS: Mapping[Optimizer, Spec] = {
         constructor="torch.optim.AdamW(model.parameters(), fused=True)",
         trainer="adamw_torch_fused",
         is_elementwise=True,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.ADAMW_FOREACH: Spec(
         state=2,
         constructor="torch.optim.AdamW(model.parameters(), foreach=True)",
         trainer="adamw_torch",
         is_elementwise=True,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.ADAMW_8BIT: Spec(
         state_bytes=2,
@@ -124,6 +137,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         trainer="adamw_bnb_8bit",
         bitsandbytes="AdamW8bit",
         runs_on_shards=False,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.PAGED_ADAMW: Spec(
         constructor="bitsandbytes.optim.PagedAdamW(model.parameters())",
@@ -131,6 +145,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         bitsandbytes="PagedAdamW",
         is_paged=True,
         runs_on_shards=False,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.PAGED_ADAMW_8BIT: Spec(
         constructor="bitsandbytes.optim.PagedAdamW8bit(model.parameters())",
@@ -138,17 +153,20 @@ _SPECS: Mapping[Optimizer, Spec] = {
         bitsandbytes="PagedAdamW8bit",
         is_paged=True,
         runs_on_shards=False,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.SCHEDULE_FREE_ADAMW: Spec(
         state=2,
         constructor="schedulefree.AdamWScheduleFree(model.parameters())",
         trainer="schedule_free_adamw",
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.ADAM_MINI: Spec(
         state=1,
         constructor="adam_mini.Adam_mini(model.named_parameters())",
         runs_on_shards=False,
         takes_one_weight=False,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.MUON: Spec(
         state=1,
@@ -164,6 +182,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         needs_whole_matrices=True,
         runs_on_shards=False,
         refresh=_SVD,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.GALORE_8BIT: Spec(
         constructor="galore_torch.GaLoreAdamW8bit(groups)",
@@ -174,6 +193,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         needs_whole_matrices=True,
         runs_on_shards=False,
         refresh=_SVD,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.APOLLO: Spec(
         constructor="apollo_torch.APOLLOAdamW(groups)",
@@ -187,6 +207,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         },
         needs_whole_matrices=True,
         runs_on_shards=False,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.SOAP: Spec(
         state=2,
@@ -220,17 +241,20 @@ _SPECS: Mapping[Optimizer, Spec] = {
         trainer="sgd",
         trainer_arguments="momentum=0.9",
         is_elementwise=True,
+        scaling=Scaling.LINEAR,
     ),
     Optimizer.SGD: Spec(
         constructor="torch.optim.SGD(model.parameters(), lr=1e-3)",
         trainer="sgd",
         is_elementwise=True,
+        scaling=Scaling.LINEAR,
     ),
     Optimizer.RMSPROP: Spec(
         state=1,
         constructor="torch.optim.RMSprop(model.parameters())",
         trainer="rmsprop",
         is_elementwise=True,
+        scaling=Scaling.SQUARE_ROOT,
     ),
     Optimizer.ADAGRAD: Spec(
         state=1,

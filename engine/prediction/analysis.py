@@ -119,6 +119,8 @@ class Prediction:
         self._allocator = AllocatorOptions.parse(request.allocator)
         self._correction = correction
         self._trials: dict[tuple[int, bool], Trial] = {}
+        self._speeds: dict[int, float] = {}
+        self._step_times: dict[int, StepTime] = {}
 
     def predict(self, batch_size: int, *, careful: bool = False) -> Trial:
         """The trial of a batch size; ``careful`` as in :func:`predict_trial`."""
@@ -136,8 +138,10 @@ class Prediction:
 
     def speed(self, batch_size: int) -> float:
         """Samples per second of a batch size that fits."""
-        workload = self.request.workload_at(batch_size)
-        return predict_speed(workload, self.gpu, self.traces.at(batch_size), self._correction)
+        if batch_size not in self._speeds:
+            workload, step = self.request.workload_at(batch_size), self.traces.at(batch_size)
+            self._speeds[batch_size] = predict_speed(workload, self.gpu, step, self._correction)
+        return self._speeds[batch_size]
 
     def starting_batch_size(self) -> int:
         """The recommended batch where there is no current one; the smallest if nothing fits."""
@@ -153,14 +157,18 @@ class Prediction:
         return limits.choice.batch_size if limits.choice else limits.batch_multiple
 
     def step_time(self, batch_size: int) -> StepTime:
-        workload = self.request.workload_at(batch_size)
-        return predict_step(workload, self.gpu, self.traces.at(batch_size))
+        if batch_size not in self._step_times:
+            workload, step = self.request.workload_at(batch_size), self.traces.at(batch_size)
+            self._step_times[batch_size] = predict_step(workload, self.gpu, step)
+        return self._step_times[batch_size]
 
     def findings(
         self,
         refusal: Callable[[Trial], DoesNotFit],
         emit: Emit,
         known: Mapping[int, Trial] = MappingProxyType({}),
+        *,
+        stays: bool = False,
     ) -> Findings:
         """Findings about the workload, with its caveats; see :func:`predict_findings`."""
         found = predict_findings(
@@ -173,6 +181,7 @@ class Prediction:
             emit,
             known,
             self.speed,
+            stays=stays,
         )
         trained = self.request.workload_at(found.recommended.batch_size)
         step = self.traces.at(found.recommended.batch_size)
@@ -209,6 +218,8 @@ def predict_findings(
     emit: Emit,
     known: Mapping[int, Trial] = MappingProxyType({}),
     speed: Callable[[int], float] | None = None,
+    *,
+    stays: bool = False,
 ) -> Findings:
     """Search for the limit and for the batch to recommend, for a model or a custom step.
 
@@ -223,6 +234,7 @@ def predict_findings(
         emit: Receives log lines and trials as they come.
         known: Trials by batch size that need not be made again.
         speed: As in :func:`find_limits`.
+        stays: Whether the current batch, which fits, is to be kept.
 
     Raises:
         DoesNotFit: The refusal.
@@ -247,6 +259,8 @@ def predict_findings(
     outcome, choice = limits.outcome, limits.choice
     if choice is None:
         raise refusal(probe(limits.batch_multiple))
+    if stays:
+        choice = replace(choice, batch_size=request.known_batch_size, foregone=None)
     shown = [choice.fastest, *([choice.foregone.batch_size] if choice.foregone else [])]
     outcome = replace(outcome, trials=[*outcome.trials, *map(probe, shown)])
     step = traces.at(choice.batch_size)

@@ -10,8 +10,16 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
-from ..answer.economics import GPUS_NOISE, MOVES_NOISE, Speedup, speedup, within
+from ..answer.economics import (
+    GPUS_NOISE,
+    MOVES_NOISE,
+    Speedup,
+    speedup,
+    usd_per_million_samples,
+    within,
+)
 from ..answer.ladder import (
+    ACCUMULATION,
     Effort,
     Learning,
     Move,
@@ -21,6 +29,7 @@ from ..answer.ladder import (
     learning_of,
     switch_to,
 )
+from ..answer.learning_rate import learning_rate_advice
 from ..answer.plan import GpuOption
 from ..answer.recommendation import Bound
 from ..answer.worth import is_worth_it
@@ -144,19 +153,20 @@ class Climb:
             request = replace(request, current_batch_size=None)
         prediction = self.prediction(request) if moves or self.starts else self._unchanged
         found = prediction.findings(self._refusal, _quiet)
-        if moves:
-            now = self._unchanged.step_time(self.request.known_batch_size)
-            then = prediction.step_time(found.recommended.batch_size)
-            found = replace(
-                found,
-                span=ratio_span(now, then, 1.0, MOVES_NOISE),
-                host_decides=host_decides(now) or host_decides(then),
-            )
+        loses_batch = (found.safe_batch_size or 0) < self.request.known_batch_size
+        reached = self._at_its_batch(moves, rung, prediction, found)
+        kept = None
+        if moves and not loses_batch and reached.keeps_global_batch is False:
+            found_there = prediction.findings(self._refusal, _quiet, stays=True)
+            there = self._at_its_batch(moves, rung, prediction, found_there)
+            kept = there if there.keeps_global_batch else None
         return Reached(
-            self._at_its_batch(moves, rung, prediction, found),
+            reached,
             is_adapted=request.workload.lora_rank is not None,
             memory_bound=found.bound is Bound.MEMORY or found.safe_batch_size == 0,
+            loses_batch=loses_batch and not self.starts,
             optimizer_share=self._optimizer_share(prediction, found),
+            kept=kept,
         )
 
     def _with(self, moves: Combination) -> AnalysisRequest:
@@ -196,38 +206,45 @@ class Climb:
         made = _named(moves, self.request, request, batch_size)
         if moves:
             names = [move.name for move in made]
-            found = replace(found, current=self.today, moves=names)
+            now = self._unchanged.step_time(self.request.known_batch_size)
+            then = prediction.step_time(batch_size)
+            found = replace(
+                found,
+                current=self.today,
+                moves=names,
+                span=ratio_span(now, then, 1.0, MOVES_NOISE),
+                host_decides=host_decides(now) or host_decides(then),
+            )
         result = replace(conclude(request, found), software=self.software)
         if self.starts:  # nobody has trained at the batch that the moves are compared with
             result = replace(
                 result, current_batch_size=None, current_headroom_bytes=None, savings=None
             )
         made += _batch_move(self.request, request, batch_size, _couples(prediction, batch_size))
-        before = _global_batch(self.request, self.request.known_batch_size)
-        rung = replace(
-            rung,
-            moves=[move.name for move in made],
-            learning=learning_of(made),
-            effort=effort_of(made),
+        return replace(
+            _about_learning(rung, made, self.request, _global_batch(request, batch_size)),
             decision=result.decision,
             fits=True,
             batch_size=batch_size,
-            global_batch_before=before,
-            global_batch_size=_global_batch(request, batch_size),
             samples_per_second=found.recommended.samples_per_second,
             speedup=result.speedup,
             speedup_low=result.speedup_low,
             speedup_high=result.speedup_high,
             usd_per_run=self._usd_per_run(result.speedup),
+            usd_per_million_samples=self._usd_per_million(request, found.recommended),
             result=result,
         )
-        return replace(rung, training=about_training(rung))
 
     def _usd_per_run(self, speedup: float | None) -> float | None:
         if speedup is None:
             return None
         hours = self.request.assumptions.hours_per_run / speedup
         return hours * price_per_hour(self.request, self.gpu)
+
+    def _usd_per_million(self, request: AnalysisRequest, trial: Trial) -> float | None:
+        price = request.world_size * price_per_hour(self.request, self.gpu)
+        speed = trial.samples_per_second
+        return usd_per_million_samples(price, speed) if price and speed else None
 
     def _optimizer_share(self, prediction: Prediction, found: Findings) -> float:
         """The share of a step at the recommended batch that its optimizer takes."""
@@ -241,13 +258,49 @@ class Climb:
 _OF_REQUEST = frozenset({field.name for field in fields(Request)})
 
 
+def _about_learning(
+    rung: Rung, moves: Sequence[Move], before: AnalysisRequest, global_batch_size: int
+) -> Rung:
+    """The rung of these moves, with what they do to the training.
+
+    Args:
+        rung: A rung.
+        moves: Its moves, the batch among them.
+        before: The unchanged workload.
+        global_batch_size: Samples of one optimizer step with them.
+    """
+    today, learning = _global_batch(before, before.known_batch_size), learning_of(moves)
+    rung = replace(
+        rung,
+        moves=[move.name for move in moves],
+        learning=learning,
+        effort=effort_of(moves),
+        global_batch_before=today,
+        global_batch_size=global_batch_size,
+        keeps_global_batch=global_batch_size == today,
+        learning_rate=learning_rate_advice(
+            before.workload.optimizer,
+            today,
+            global_batch_size,
+            is_retrained=learning in (Learning.OPTIMIZER, Learning.TRAINED),
+        )
+        if moves
+        else "",
+    )
+    return replace(rung, training=about_training(rung))
+
+
 def _named(
     moves: Combination, before: AnalysisRequest, after: AnalysisRequest, batch_size: int
 ) -> list[Move]:
     """The moves, with names that depend on the batch filled in."""
-    times = before.gradient_accumulation / after.accumulation_at(batch_size)
-    less = f"{times:.3g}\N{MULTIPLICATION SIGN} {LESS_ACCUMULATION}"
-    return [replace(m, name=less) if m.name == LESS_ACCUMULATION else m for m in moves]
+    count = after.accumulation_at(batch_size)
+    less = before.gradient_accumulation / count
+    name = f"{less:.3g}\N{MULTIPLICATION SIGN} {LESS_ACCUMULATION}"
+    if less <= 1:
+        name = f"{ACCUMULATION} over {count:,} micro-batches"
+    ways = (LESS_ACCUMULATION, ACCUMULATION)
+    return [replace(move, name=name) if move.name in ways else move for move in moves]
 
 
 def _couples(prediction: Prediction, batch_size: int) -> Learning:
@@ -328,17 +381,14 @@ def _on_gpu(
     rung = Rung(
         names,
         move.fields,
-        learning_of(moves),
-        effort_of(moves),
         fits=True,
         batch_size=batch_size,
         gpu=option.gpu,
-        global_batch_before=_global_batch(request, request.known_batch_size),
-        global_batch_size=_global_batch(request, batch_size),
         samples_per_second=speed,
         usd_per_run=option.usd_per_run,
+        usd_per_million_samples=option.usd_per_million_samples,
     )
-    rung = replace(rung, training=about_training(rung))
+    rung = _about_learning(rung, moves, request, _global_batch(request, batch_size))
     if today is None:
         return replace(rung, decision=f"Switch to {names[0]}: batch {batch_size:,} fits.")
     gained = speedup(today, speed, within(GPUS_NOISE))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..answer.ladder import (
+    ACCUMULATION,
     CHECKPOINTING,
     NO_CACHE,
     NO_CHECKPOINTING,
@@ -43,15 +44,25 @@ GPU_COUNTS = (2, 4, 8)
 """GPU counts tried with FSDP."""
 
 EIGHT_BIT, APOLLO = "8-bit AdamW", "APOLLO"
-LORA, LESS_ACCUMULATION = "LoRA", "less accumulation"
+LORA = "LoRA"
+LESS_ACCUMULATION = "less accumulation"
+"""Accumulation traded for batch at the same global batch, as is batch for accumulation."""
 CHUNKED = "chunked cross-entropy"
 QLORA, FOUR_BIT = "QLoRA", "4-bit weights"
 _BF16_WEIGHTS = "bf16 weights"
+_PAIRED = (CHUNKED, EIGHT_BIT, ACCUMULATION, LESS_ACCUMULATION, LORA, QLORA, FOUR_BIT)
+"""Moves that are tried together with checkpointing, besides shorter samples."""
 _SAVING = (
     *(NO_CACHE, CHECKPOINTING, CHUNKED, EIGHT_BIT, APOLLO),
     *("fp16", _BF16_WEIGHTS, LORA, FOUR_BIT),
 )
-_NEEDLESS_WITH = {APOLLO: (EIGHT_BIT,), LORA: (EIGHT_BIT, APOLLO)}
+_SHORTEST = 64
+"""Tokens below which samples are not shortened."""
+_NEEDLESS_WITH = {
+    APOLLO: (EIGHT_BIT,),
+    LORA: (EIGHT_BIT, APOLLO),
+    QLORA: (EIGHT_BIT, APOLLO),
+}
 """Moves that save optimizer state, of which these others leave little."""
 _IN_FP32 = (Precision.FP32, Precision.TF32)
 _ADAMW = (Optimizer.ADAMW, Optimizer.ADAMW_FOREACH)
@@ -73,6 +84,9 @@ class Reached:
         applies: Whether the model can be trained that way.
         is_adapted: Whether only adapters are trained.
         memory_bound: Whether memory keeps it from its best speed.
+        loses_batch: Whether the current batch does not surely fit.
+        kept: The rung at the current batch, where the recommended one changes the global batch;
+            ``None`` where it does not, or the current batch does not surely fit.
         optimizer_share: Share of the optimizer in the time of a step.
     """
 
@@ -80,7 +94,14 @@ class Reached:
     applies: bool = True
     is_adapted: bool = False
     memory_bound: bool = False
+    loses_batch: bool = False
     optimizer_share: float = 0.0
+    kept: Rung | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether less memory would help."""
+        return self.memory_bound or self.loses_batch or not self.rung.fits
 
     @property
     def speed(self) -> float:
@@ -108,10 +129,7 @@ def moves_for(request: AnalysisRequest, gpu: Gpu) -> list[Move]:
     projected = {"optimizer": Optimizer.APOLLO}
     if workload.optimizer in (*_ADAMW, Optimizer.ADAMW_8BIT) and combines(workload, projected):
         moves.append(Move(APOLLO, projected, Learning.OPTIMIZER, Effort.FEW_LINES))
-    moves += _of_lengths(workload, gpu)
-    if workload.gradient_accumulation > 1 and request.global_batch_size is None:
-        kept = request.known_batch_size * workload.gradient_accumulation * request.data_parallel
-        moves.append(Move(LESS_ACCUMULATION, {"global_batch_size": kept}))
+    moves += [*_of_lengths(workload, gpu), *_of_accumulation(request), *_of_shorter(workload)]
     if not workload.frozen_backbone:
         moves += _of_adapters(workload)
     return [*moves, *_of_sharing(workload)]
@@ -146,6 +164,27 @@ def _of_lengths(workload: Workload, gpu: Gpu) -> Iterator[Move]:
     if in_one_row:
         fields = {"batching": Batching.PADDING_FREE, "attention": Attention.FLASH}
         yield Move("padding-free batches", fields, effort=Effort.FEW_LINES)
+
+
+def _of_accumulation(request: AnalysisRequest) -> Iterator[Move]:
+    """Another batch at the same global batch."""
+    workload, current = request.workload, request.known_batch_size
+    if request.global_batch_size is not None or workload.pipeline_parallel > 1:
+        return
+    kept = {"global_batch_size": current * workload.gradient_accumulation * request.data_parallel}
+    if workload.gradient_accumulation > 1:
+        yield Move(LESS_ACCUMULATION, kept)
+    elif current > 1:
+        yield Move(ACCUMULATION, kept)
+
+
+def _of_shorter(workload: Workload) -> Iterator[Move]:
+    """Samples cut to half their length."""
+    if workload.sequence_length is None or workload.batching.pads:
+        return
+    half = {"sequence_length": workload.sequence_length // 2}
+    if half["sequence_length"] >= _SHORTEST and combines(workload, half):
+        yield Move(f"sequences of {half['sequence_length']:,} tokens", half, Learning.TRAINED)
 
 
 def _of_adapters(workload: Workload) -> Iterator[Move]:
@@ -221,11 +260,17 @@ def next_combinations(
 ) -> list[Combination]:
     """The combinations to try next; none where the ladder is done.
 
-    Each move is tried alone, except LoRA. Then those that helped are added to the fastest
-    combination, as is LoRA, until nothing helps any more. Where the unchanged workload does not
-    fit, LoRA is tried alone too, and all moves that save memory together: those that change nothing
-    about learning, then more. The needless ones are taken out of the first of these that fits.
-    Where only LoRA makes it fit, more GPUs are tried.
+    Each move is tried alone where it may help. Then those that helped are added to the fastest
+    combination, as is LoRA, until nothing helps any more.
+
+    Where the current batch does not surely fit, what saves memory may help, and so may
+    accumulation. If no such move alone keeps that batch, checkpointing is tried with each other
+    one, as both take away different memory.
+
+    Where no batch fits, these pairs are tried at once, QLoRA among them. Then come all moves that
+    save memory together, once for each change about learning that is less than that of what fits
+    already. The needless ones are taken out of the first that fits. Where only LoRA makes it fit,
+    more GPUs are tried.
 
     Args:
         found: The combinations tried; the unchanged workload, without a move, is among them.
@@ -234,31 +279,37 @@ def next_combinations(
         may_fit: Whether a combination's weights, gradients and optimizer state alone fit.
     """
     today = found[()]
-    wanted: list[Combination] = []
     if len(found) == 1:
-        wanted = [(move,) for move in moves if _may_help(today, move)]
+        wanted: list[Combination] = [(move,) for move in moves if _may_help(today, move)]
         if today.rung.fits:
-            wanted = [one for one in wanted if learning_of(one) is not Learning.TRAINED]
+            adapters = (LORA, QLORA)
+            wanted = [one for one in wanted if one[0].name not in adapters]
         else:
-            wanted += [one for one in _together(moves) if len(one) > 1]
+            wanted += _pairs(found, moves)
     else:
         wanted = _added_to_the_fastest(found, moves)
+        if today.loses_batch and not _keeps_batch(found):
+            wanted += _pairs(found, moves)
         if not today.rung.fits:
-            wanted += [*_without_each(found), *_on_more_gpus(found, moves, shards, may_fit)]
+            wanted += [*_together(found, moves), *_without_each(found)]
+            wanted += _on_more_gpus(found, moves, shards, may_fit)
     return [one for one in dict.fromkeys(wanted) if one not in found and may_fit(one)]
 
 
 def _may_help(reached: Reached, move: Move) -> bool:
     """Whether a move may help a combination, as far as that is known without trying."""
-    is_short = reached.memory_bound or not reached.rung.fits
-    if move.name in (CHECKPOINTING, CHUNKED):
-        return is_short
-    if move.name == FOUR_BIT:
-        return is_short
+    if move.name in (CHECKPOINTING, CHUNKED, FOUR_BIT):
+        return reached.is_short
+    if move.name == ACCUMULATION:
+        return reached.rung.fits and reached.loses_batch
+    if shortens(move):
+        return reached.loses_batch or not reached.rung.fits
     if move.name in (QLORA, APOLLO):
         return not reached.rung.fits
+    if move.name == NO_CHECKPOINTING:
+        return not reached.loses_batch and reached.rung.fits
     if move.name == EIGHT_BIT:
-        return is_short or reached.optimizer_share >= _MIN_SHARE
+        return reached.is_short or reached.optimizer_share >= _MIN_SHARE
     # Weights that are trained are better kept in fp32 where that fits.
     return move.name != _BF16_WEIGHTS or reached.is_adapted or not reached.rung.fits
 
@@ -266,16 +317,21 @@ def _may_help(reached: Reached, move: Move) -> bool:
 def _added_to_the_fastest(
     found: Mapping[Combination, Reached], moves: Sequence[Move]
 ) -> list[Combination]:
-    fitting = [one for one in _fitting(found) if effort_of(one) is not Effort.MACHINE]
+    fitting = [
+        one
+        for one in _fitting(found)
+        if effort_of(one) is not Effort.MACHINE and not any(map(shortens, one))
+    ]
     if not fitting:
         return []
     top = max(found[one].speed for one in fitting)
     fastest = min((one for one in fitting if WORTH_A_MOVE * found[one].speed > top), key=len)
     changed = {name for move in fastest for name in move.fields}
+    needless = _needless_with(fastest)
     return [
         tuple(sorted((*fastest, move), key=moves.index))
         for move in moves
-        if not changed & move.fields.keys()
+        if not (changed & move.fields.keys() or shortens(move) or move.name in needless)
         and not (move.name in (LORA, QLORA) and _projects(fastest))
         and _may_help(found[fastest], move)
         and _has_helped(found, move)
@@ -288,20 +344,65 @@ def _projects(moves: Combination) -> bool:
 
 
 def _has_helped(found: Mapping[Combination, Reached], move: Move) -> bool:
-    """Whether a move has helped wherever it was tried."""
+    """Whether a move has helped wherever it was tried: by its speed, or as it keeps the batch."""
     for one, reached in found.items():
         without = found.get(tuple(other for other in one if other != move))
         if move not in one or without is None:
             continue
         if not reached.applies:
             return False
-        if without.rung.fits and reached.speed < WORTH_A_MOVE * without.speed:
+        keeps = move.name == ACCUMULATION or (without.loses_batch and not reached.loses_batch)
+        is_faster = reached.speed >= WORTH_A_MOVE * without.speed
+        if without.rung.fits and not (keeps or is_faster):
             return False
     return True
 
 
-def _together(moves: Sequence[Move]) -> list[Combination]:
-    """All moves that save memory, once for each change about learning, the least first."""
+def shortens(move: Move) -> bool:
+    """Whether a move makes samples shorter."""
+    return "sequence_length" in move.fields
+
+
+def _keeps_batch(found: Mapping[Combination, Reached]) -> bool:
+    """Whether a move alone makes the current batch fit, and trains what is trained today."""
+    return any(
+        reached.rung.fits and not reached.loses_batch
+        for one, reached in found.items()
+        if len(one) == 1 and learning_of(one) is not Learning.TRAINED
+    )
+
+
+def _pairs(found: Mapping[Combination, Reached], moves: Sequence[Move]) -> list[Combination]:
+    """Checkpointing with each other move that saves memory, but for those that do not apply."""
+    refused = {move for one, reached in found.items() for move in one if not reached.applies}
+    base = [move for move in moves if move.name == CHECKPOINTING and move not in refused]
+    others = [
+        move
+        for move in moves
+        if move not in refused
+        and (move.name in _PAIRED or shortens(move))
+        and _may_help(found[()], move)
+        and not (move.name == LORA and found[()].rung.fits)
+    ]
+    return [tuple(sorted((one, move), key=moves.index)) for one in base for move in others]
+
+
+def _together(found: Mapping[Combination, Reached], moves: Sequence[Move]) -> list[Combination]:
+    """All moves that save memory, once for each change about learning, the least first.
+
+    Only those that change less than what fits already.
+    """
+    fitting = [list(Learning).index(learning_of(one)) for one in _fitting(found)]
+    ranks = {move.name: list(Learning).index(move.learning) for move in moves}
+    least = min(fitting, default=len(Learning))
+    return [
+        one
+        for one in _all_together(moves)
+        if len(one) > 1 and max(ranks[move.name] for move in one) < least
+    ]
+
+
+def _all_together(moves: Sequence[Move]) -> list[Combination]:
     saving = [move for move in moves if move.name in _SAVING]
     ranks = {move.name: list(Learning).index(move.learning) for move in saving}
     together = [tuple(m for m in saving if ranks[m.name] <= rank) for rank in range(len(Learning))]
@@ -312,8 +413,12 @@ def _together(moves: Sequence[Move]) -> list[Combination]:
     ]
 
 
+def _needless_with(moves: Combination) -> set[str]:
+    return {name for move in moves for name in _NEEDLESS_WITH.get(move.name, ())}
+
+
 def _without_needless(together: Combination) -> Combination:
-    needless = {name for move in together for name in _NEEDLESS_WITH.get(move.name, ())}
+    needless = _needless_with(together)
     return tuple(move for move in together if move.name not in needless)
 
 

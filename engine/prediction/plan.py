@@ -185,6 +185,8 @@ class _Rungs:
         self._found[moves] = reached
         if reached.rung.fits or len(moves) < 2:
             self._show(reached.rung)
+        if reached.kept is not None:
+            self._show(reached.kept)
         self._waiting.remove(moves)
         if not self._waiting and len(self._found) <= MAX_TRIED:
             self._start_next_round()
