@@ -31,6 +31,22 @@ def test_the_question_decides_what_is_asked(site: Site, member: Account, open_pa
     expect(page.get_by_role("button", name="Compare", exact=True)).to_be_visible()
 
 
+def test_whether_it_fits_is_answered_in_the_first_word(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    for batch, first in (("16", "Yes"), ("2000", "No")):
+        page.goto("/new/?ask=fit")
+        doing.fill(page, "model", "bert")
+        page.get_by_label("Batch to check").fill(batch)
+        expect(page.locator(".preview-headline")).to_have_text(
+            re.compile(f"^{first}, "), timeout=doing.ANSWER_MS
+        )
+        page.get_by_role("button", name="Check this batch").click()
+        doing.wait_for_verdict(page)
+        expect(page.locator("#decision")).to_have_text(re.compile(rf"^\s*{first}, batch "))
+
+
 def test_no_batch_yet_gets_one_to_start_with(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
     page.goto("/new/")

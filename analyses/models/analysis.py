@@ -8,6 +8,7 @@ from django.db.models.functions import Now
 
 from analyses.models.jobs import FINAL_STATUSES, MAX_SOFTWARE_LENGTH, Status
 from analyses.models.tags import Tag
+from engine.core.errors import DoesNotFit
 from memorymark_site.operations.log import MAX_REQUEST_ID_LENGTH
 
 
@@ -171,6 +172,11 @@ class Analysis(models.Model):
     @property
     def ended_without_answer(self) -> bool:
         return self.is_final and self.status != Status.SUCCEEDED
+
+    @property
+    def does_not_fit(self) -> bool:
+        """Whether its answer is that not even the smallest batch fits."""
+        return self.status == Status.FAILED and self.failure_code == DoesNotFit.code
 
 
 class Decided(models.Model):

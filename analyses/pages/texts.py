@@ -73,12 +73,13 @@ def _of_generation(result: TextResult, found: GenerationAnswer, analysis: Analys
     gpu, batch = found.gpu, whole(found.trial.batch_size)
     asked = analysis.request["prompt_length"] + analysis.request["new_tokens"]
     ends = "all that the model takes" if found.longest_is_the_models else "longer run out of memory"
-    safe = _surely([(one.batch_size, one) for one in found.batches], gpu)
+    sure, most = found.surely_fits, found.largest_batch_size
+    may = f"up to {whole(most)} may; " if sure < most else ""
     facts = [
         Fact(
             "Texts at once",
-            whole(found.largest_batch_size),
-            f"{safe}{whole(found.largest_batch_size + 1)} run out of memory",
+            whole(sure) if sure else "none surely",
+            f"{'surely fit; ' if sure else ''}{may}{whole(most + 1)} run out of memory",
         ),
         Fact(f"Longest at batch {batch}", whole(found.longest_length), f"tokens; {ends}"),
         _free(f"Free at batch {batch}", found.trial, gpu),

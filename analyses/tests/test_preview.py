@@ -49,7 +49,7 @@ def text_of(response: Any) -> str:
 
 def test_without_a_batch_the_one_to_start_with_is_shown(page: Client, node: Node) -> None:
     text = answered(page, make_prediction(64), no_batch="on")
-    assert "Start with batch 64. Fits, with" in text
+    assert "Start with batch 64. Yes, it fits, with" in text
     assert Query.objects.get().request["current_batch_size"] is None
 
 
@@ -73,7 +73,7 @@ def test_the_panel_submits_a_query_and_polls_until_the_answer(page: Client, node
     answer_next(QueryKind.PREDICT, make_prediction(64))
     shown = text_of(page.get(polled(waiting)))
     used = make_trial(64).device_used_bytes or 0
-    assert f"Fits, with {gib_number(A10_BYTES - used)} GiB free" in shown
+    assert f"Yes, it fits, with {gib_number(A10_BYTES - used)} GiB free" in shown
     between = f"{gib_number(round(used * 0.94))} to {gib_number(round(used * 1.06))}"
     needs = f"Batch 64 at 128 tokens uses {gib_number(used)} GiB ({between})"
     assert f"{needs} of the 22.07 GiB of NVIDIA A10." in shown
@@ -100,14 +100,14 @@ def test_a_stored_answer_is_shown_immediately_without_a_worker(page: Client, nod
 def test_a_batch_that_does_not_fit_shows_what_it_needs(page: Client, node: Node) -> None:
     shown = answered(page, make_prediction(300), current_batch_size="300")
     too_much = (make_trial(300).device_used_bytes or 0) - A10_BYTES
-    assert f"Does not fit: {gib_number(too_much)} GiB too much" in shown
+    assert f"No, it does not fit: {gib_number(too_much)} GiB too much" in shown
     assert "NVIDIA A10 has 22.07 GiB" in shown
     assert "A step takes" not in shown
 
 
 def test_a_close_fit_says_that_it_may_not_fit(page: Client, node: Node) -> None:
     shown = answered(page, make_prediction(244), current_batch_size="244")
-    assert "Fits, with" in shown
+    assert "Maybe: it fits by a narrow margin" in shown
     assert "It would not fit at the high end of the prediction." in shown
 
 

@@ -96,8 +96,18 @@ def test_the_page_says_what_fits_how_sure_and_why(page: Client, member: User, go
     assert f"{result.longest_tokens:,}" in html
     assert "What helps most" not in html
     assert "Adopt" not in html
-    assert " surely fit; " in html
+    assert "surely fit; " in html
     assert not Query.objects.exists()
+
+
+def test_the_number_of_texts_that_surely_fits_comes_first(page: Client, member: User) -> None:
+    html = html_of(page, f"/{make_text_analysis(member).pk}/")
+    found = make_text_result().generation
+    assert found is not None
+    assert 0 < found.surely_fits < found.largest_batch_size
+    first = html.split("<dt>Texts at once</dt>")[1].split("</div>")[0]
+    assert f'<span class="figure">{found.surely_fits:,}</span>' in first
+    assert f"up to {found.largest_batch_size:,} may" in first
 
 
 def test_a_requested_batch_that_does_not_fit_is_no_failure(page: Client, member: User) -> None:

@@ -27,13 +27,17 @@ def conclude_generation(
         caveats: Limits of the answer.
     """
     texts, trial, most = request.texts, found.trial, found.largest_batch_size
+    sure = found.surely_fits
     lengths = f"{read} and {texts.new_tokens:,} new ones each"
-    decision = f"Generate up to {most:,} {_texts(most)} at once, with {lengths}."
-    if not trial.fits:
+    decision = f"Generate up to {sure:,} {_texts(sure)} at once, with {lengths}."
+    if not sure:
+        decision = f"No number of texts is certain to fit, with {lengths}: {most:,} may."
+    elif trial.batch_size > most:
         decision = (
-            f"Generate at most {most:,} {_texts(most)} at once, not {trial.batch_size:,}, with "
+            f"Generate at most {sure:,} {_texts(sure)} at once, not {trial.batch_size:,}, with "
             f"{lengths}."
         )
+    may = f" Up to {most:,} may fit." if 0 < sure < most else ""
     context = _context(found, "prompt" in read)
     at_most = next((one for one in found.batches if one.batch_size == most), trial)
     return TextResult(
@@ -42,7 +46,7 @@ def conclude_generation(
         workload=request.workload,
         source=trial.source,
         decision=decision,
-        verdict=f"{decision} {most + 1:,} run out of memory. {context} ({_named(trial)})",
+        verdict=f"{decision}{may} {most + 1:,} run out of memory. {context} ({_named(trial)})",
         limited_by=limited_by(at_most, found.gpu, f"With {most:,} {_texts(most)}"),
         caveats=list(caveats),
         generation=found,

@@ -218,6 +218,17 @@ class GenerationAnswer:
     host_bytes: int = 0
     copied_bytes: int = 0
 
+    @property
+    def surely_fits(self) -> int:
+        """The most texts at once, of those tried, that fit at the high end; 0 if none do."""
+        total = self.gpu.total_bytes
+        sure = [
+            trial.batch_size
+            for trial in (self.trial, *self.batches)
+            if trial.fits and (trial.device_used_high_bytes or 0) <= total
+        ]
+        return max(sure, default=0)
+
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyses.charts.breakdown import MemoryBar, memory_bar
+from analyses.charts.by_batch import Fit, fit_of
 from analyses.formatting import tokens_per_second
 from analyses.models import Query, QueryStatus
 from analyses.pages.settings import input_size
@@ -79,15 +80,17 @@ def _answered(predicted: Predicted, size: str, tokens: Tokens | None, measured_g
         batch += f" at {size}"
     if trial.device_used_low_bytes is not None and high is not None:
         needs += f" ({gib_number(trial.device_used_low_bytes)} to {gib_number(high)})"
-    if trial.fits:
-        headline = f"Fits, with {gib(total - used)} free"
-        memory = f"{batch} uses {needs} of the {gib(total)} of {gpu}."
-    else:
-        headline = f"Does not fit: {gib(used - total)} too much"
-        memory = f"{batch} needs {needs}; {gpu} has {gib(total)}."
+    memory = f"{batch} uses {needs} of the {gib(total)} of {gpu}."
     notes = []
-    if trial.fits and (high or 0) > total:
+    fit = fit_of(trial, total)
+    if fit is Fit.FITS:
+        headline = f"Yes, it fits, with {gib(total - used)} free"
+    elif fit is Fit.UNCERTAIN:
+        headline = f"Maybe: it fits by a narrow margin of {gib(total - used)}"
         notes.append("It would not fit at the high end of the prediction.")
+    else:
+        headline = f"No, it does not fit: {gib(used - total)} too much"
+        memory = f"{batch} needs {needs}; {gpu} has {gib(total)}."
     if measured_gpu:
         notes.append(f"Predicted for the catalogue's {gpu}. Analyze measures on your lab's own.")
     return Preview(
