@@ -120,12 +120,21 @@ def wait_for(query: Query, seconds: float) -> None:
 
 
 def latest(member: User, kind: QueryKind, request: AnalysisRequest) -> Query | None:
-    """The latest query of a request; if its answer may change, the member's own."""
+    """The latest query of a request; if its answer may change, the member's own.
+
+    One that an earlier version answered, or from fewer measured steps, stands in until the same is
+    requested again: what was advised does not vanish because more is known.
+    """
     digest = query_hash(kind, request)
-    equal = Query.objects.filter(kind=kind, request_hash=digest)
+    of_kind = Query.objects.filter(kind=kind)
     if not digest:
-        equal = equal.filter(askers=member, request=request.to_dict())
-    return equal.first()
+        return of_kind.filter(request_hash="", askers=member, request=request.to_dict()).first()
+    return (
+        of_kind.filter(request_hash=digest).first()
+        or of_kind.exclude(request_hash="")
+        .filter(request=request.to_dict(), status=QueryStatus.ANSWERED)
+        .first()
+    )
 
 
 def ladder_of(query: Query) -> list[Rung]:

@@ -79,5 +79,5 @@ def wait_for_verdict(page: Page) -> str:
 
 def wait_for_ladder(page: Page) -> None:
     """Wait until all of its rungs are found."""
-    shown = page.locator(".rung-chosen, #ladder form")
+    shown = page.locator(".rung-answer, #ladder form")
     expect(shown.first).to_be_visible(timeout=ANSWER_MS)

@@ -75,15 +75,35 @@ def test_the_page_decides_before_anything_else(
 
 def test_the_ladder_makes_a_rung_the_pages_answer_with_one_click(page: Page) -> None:
     expect(page.locator("#decision-title")).to_contain_text("bf16")
-    page.locator(".rung").first.get_by_role("link", name="Use").click()
+    headings = page.locator("#ladder thead th").all_inner_texts()
+    assert [heading.split("\n")[0] for heading in headings] == [
+        "Change", "Speedup predicted", "Cost at an assumed price", "What it does to training",
+        "Effort",
+    ]  # fmt: skip
+    page.locator("#ladder").get_by_role("link", name=re.compile("^Use batch")).click()
     expect(page.locator("#decision-title")).not_to_contain_text("bf16")
-    expect(page.locator(".rung").first).to_contain_text("shown here")
+    expect(page.locator(".rung-answer")).to_contain_text("shown here")
+
+
+def test_the_headline_offers_what_keeps_the_global_batch_and_what_raises_it(page: Page) -> None:
+    kept, raised = page.locator(".offer").all()
+    expect(kept.get_by_role("heading")).to_have_text("Keeps the global batch of 16")
+    expect(kept).to_contain_text("Learning rate: as it is.")
+    expect(raised.get_by_role("heading")).to_contain_text("Raises the global batch from 16 to ")
+    expect(raised).to_contain_text("square root rule for Adam-like optimizers")
+    for offer in (kept, raised):
+        expect(offer.locator(".figure")).to_contain_text("\N{MULTIPLICATION SIGN}")
+    raised.get_by_role("link", name="Use").click()
+    expect(page.locator("#decision-title")).to_contain_text("batch")
 
 
 def test_what_does_not_fit_gets_advice_too(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
     doing.analyze(page, model="llama-3.2-1b", gpu="t4", precision="fp32", sequence_length="64")
-    expect(page.locator(".failure")).to_contain_text("does not fit", timeout=doing.ANSWER_MS)
+    expect(page.locator("#no-fit-title")).to_have_text(
+        "No, it does not fit", timeout=doing.ANSWER_MS
+    )
+    expect(page.get_by_text("The analysis failed")).to_have_count(0)
     doing.wait_for_ladder(page)
     expect(page.locator("#decision-title")).to_contain_text("fits")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyses.charts.breakdown import used_bytes
+from analyses.charts.by_batch import Fit, fit_of
 from analyses.pages.settings import command_of
 from engine.answer.amounts import beyond_largest, of_the_gpu, trial_at
 from engine.answer.certificate import model_commands
@@ -19,10 +20,12 @@ from engine.answer.figures import (
     RECOMMENDED_COST,
     USD_PER_YEAR,
 )
+from engine.answer.learning_rate import about_global_batch
 from engine.answer.training_config import TrainingConfig, training_configs
 from engine.answer.worth import Gain, gain_of, has_gain
 from engine.core.errors import InvalidInput
 from engine.core.numbers import times_range
+from engine.core.sizes import gib_of
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, Savings, Source, Trial
 
@@ -44,8 +47,11 @@ class Decision:
 
     Attributes:
         sentence: The decision.
+        fit: Whether the current batch fits, beginning with yes, no or maybe; empty without one.
         tone: ``change``, ``keep`` or ``problem``.
         cost: Its cost and savings, at assumed prices; empty without a speedup.
+        training: What it does to the global batch and the learning rate; empty if nothing, and with
+            moves, of which the ladder says it.
         sureness: The range of the numbers; empty where unknown.
         measurements: Commands that measure the current batch, if there is one, and the recommended
             one.
@@ -54,8 +60,10 @@ class Decision:
     """
 
     sentence: str
+    fit: str
     tone: str
     cost: str
+    training: str
     sureness: str
     measurements: list[str]
     facts: list[Fact]
@@ -78,13 +86,33 @@ def decision_of(
     """
     return Decision(
         sentence=result.decision or result.verdict,
+        fit=_fit(result),
         tone=_tone(result),
         cost=_cost(result.savings),
+        training="" if result.today else about_global_batch(result),
         sureness=_sureness(result),
         measurements=_measurements(result, request),
         facts=_facts(result),
         configs=_configs(result, request, reported_to),
     )
+
+
+def _fit(result: AnalysisResult) -> str:
+    """Whether the current batch fits as it is trained today."""
+    current = result.current_batch_size
+    trial = result.today or (None if current is None else trial_at(result, current))
+    if trial is None:
+        return ""
+    batch, total = CURRENT_BATCH.text(current), result.gpu.total_bytes
+    used = trial.device_used_bytes
+    memory = "" if used is None else f": {gib_of(used, total)}"
+    fit = fit_of(trial, total)
+    if fit is Fit.FAILS:
+        return f"No, batch {batch} does not fit{memory}."
+    if fit is Fit.UNCERTAIN:
+        return f"Maybe: batch {batch} fits only by a narrow margin{memory}."
+    surely = "" if trial.source is Source.MEASURED else "surely "
+    return f"Yes, batch {batch} {surely}fits{memory}."
 
 
 def _tone(result: AnalysisResult) -> str:

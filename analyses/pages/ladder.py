@@ -21,10 +21,11 @@ from analyses.lab import DatedPrice, prices_for
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.queries import plan_request
 from engine.answer.economics import usd_per_million_samples
-from engine.answer.ladder import Learning, Rung
+from engine.answer.ladder import Learning, Rung, best_of, by_gain
 from engine.answer.plan import Room
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput
+from engine.core.numbers import whole
 from engine.gpus import GPUS
 from engine.interface.result import AnalysisResult
 from engine.interface.tokens import Tokens, tokens_of
@@ -71,6 +72,37 @@ class Ladder:
         return gpu_maps([row.on_the_map for row in rows], [row.at_spot_price for row in rows])
 
     @property
+    def compares(self) -> bool:
+        """Whether the rows have a speedup, which takes a current batch that fits."""
+        return any(row.rung.speedup for row in self.rows)
+
+    @property
+    def in_table(self) -> list[RungRow]:
+        """The rows as the table has them: the largest gain first."""
+        by_rung = {id(row.rung): row for row in self.rows}
+        return [by_rung[id(rung)] for rung in by_gain(row.rung for row in self.rows)]
+
+    @property
+    def offers(self) -> list[Offer]:
+        """What keeps the global batch and what changes it; none before all rows are known."""
+        today = next((row.rung for row in self.rows if row.rung.global_batch_before), None)
+        if not self.is_final or today is None:
+            return []
+        rungs = [row.rung for row in self.rows]
+        found = [best_of(rungs, keeps_global_batch=keeps) for keeps in (True, False)]
+        if not any(found):
+            return []
+        rows = [next((row for row in self.rows if row.rung is rung), None) for rung in found]
+        before = whole(today.global_batch_before)
+        kept, changed = rows
+        title = f"Another global batch than {before}"
+        if changed is not None:
+            after = changed.rung.global_batch_size or 0
+            verb = "Raises" if after > (today.global_batch_before or 0) else "Lowers"
+            title = f"{verb} the global batch from {before} to {whole(after)}"
+        return [Offer(f"Keeps the global batch of {before}", kept), Offer(title, changed)]
+
+    @property
     def result(self) -> AnalysisResult | None:
         """The answer that the page shows instead of the stored one."""
         return self.shown.rung.result if self.shown and self.chosen else None
@@ -79,6 +111,14 @@ class Ladder:
     def shown(self) -> RungRow | None:
         """The row whose answer the page shows."""
         return self.rows[self.chosen] if self.rows else None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The best way to keep the global batch, or to change it; ``row`` is ``None`` without one."""
+
+    title: str
+    row: RungRow | None
 
 
 def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
@@ -96,7 +136,8 @@ def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
     query = queries.latest(member, QueryKind.PLAN, asked)
     if query is None or query.status == QueryStatus.DROPPED:
         return Ladder(starts=_is_fresh(analysis))
-    rows = [_rung_row(rung, analysis.pk) for rung in queries.ladder_of(query)]
+    rungs = queries.ladder_of(query)
+    rows = [_rung_row(rung, index, analysis.pk) for index, rung in enumerate(rungs)]
     answered = query.status == QueryStatus.ANSWERED
     return Ladder(
         query=query,
@@ -116,8 +157,8 @@ def _chosen(rows: Sequence[RungRow], analysis: Analysis, wanted: str, *, may_cho
     """The index of the row to show: the requested one, the one adopted, else the best.
 
     A measured answer stays until another is requested: those of the ladder are predicted.
-    Adapters train something else, so nobody is switched to them unasked, unless nothing fits
-    without them.
+    A larger global batch learns something else, so what keeps it comes first. Adapters do too, so
+    nobody is switched to them unasked, unless nothing fits without them.
     """
     shown = [index for index, row in enumerate(rows) if row.rung.result is not None]
     if wanted.isascii() and wanted.isdigit() and len(wanted) < 4 and int(wanted) in shown:
@@ -127,15 +168,11 @@ def _chosen(rows: Sequence[RungRow], analysis: Analysis, wanted: str, *, may_cho
         return next((i for i in shown if moves and rows[i].rung.moves == moves), 0)
     if not may_choose or analysis.measured_gpu:
         return 0
-    better = [index for index in shown if index and _is_better(rows[index].rung)]
+    better = [index for index in shown if index and rows[index].rung.helps]
     same_model = [i for i in better if rows[i].rung.learning is not Learning.TRAINED]
-    return next(iter(same_model or (better if analysis.result is None else [])), 0)
-
-
-def _is_better(rung: Rung) -> bool:
-    """Whether a rung is worth a change from today, or surely fits where today does not."""
-    is_faster = rung.speedup is None or rung.is_worth_it
-    return rung.result is not None and is_faster and rung.result.safe_batch_size != 0
+    left = same_model or (better if analysis.result is None else [])
+    kept = [i for i in left if rows[i].rung.keeps_global_batch]
+    return next(iter(kept or left), 0)
 
 
 # The plan as rows
@@ -143,9 +180,15 @@ def _is_better(rung: Rung) -> bool:
 
 @dataclass(frozen=True)
 class RungRow:
-    """One rung of the ladder; ``form_query`` fills the form of a new analysis with its moves."""
+    """One rung of the ladder.
+
+    Attributes:
+        index: Its place in the ladder, by which addresses name it.
+        form_query: Fills the form of a new analysis with its moves.
+    """
 
     rung: Rung
+    index: int
     form_query: str
 
     @property
@@ -264,11 +307,13 @@ def advice_of(query: Query, analysis: Analysis) -> Advice | None:
         return None
 
 
-def _rung_row(rung: Rung, analysis: int) -> RungRow:
+def _rung_row(rung: Rung, index: int, analysis: int) -> RungRow:
     fields = dict(rung.fields)
     if rung.batch_size is not None:
         fields["current_batch_size"] = rung.batch_size
-    return RungRow(rung, _form_query(analysis, fields))
+    if "global_batch_size" in fields:  # from which accumulation follows
+        fields["gradient_accumulation"] = 1
+    return RungRow(rung, index, _form_query(analysis, fields))
 
 
 def _gpu_row(

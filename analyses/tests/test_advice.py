@@ -336,6 +336,121 @@ def test_adapters_are_not_chosen_unasked(page: Client, member: User, node: Node)
     assert ladder_of(member, analysis).chosen == 0
 
 
+def offered(**changes: Any) -> dict[str, Any]:
+    """A plan with a rung that keeps the global batch, and a faster one that raises it."""
+    batches = {"global_batch_before": 16, "learning": Learning.NUMERICS}
+    raises = make_rung(
+        moves=["bf16", "batch 112"], fields={"precision": "bf16-mixed"}, speedup=4.9,
+        samples_per_second=980.0, keeps_global_batch=False, global_batch_size=112,
+        learning_rate="Learning rate: start from 2.6 times yours.",
+        result=make_result(recommended=112, decision="Switch to bf16 and batch 112."), **batches,
+    )  # fmt: skip
+    keeps = make_rung(
+        moves=["bf16"], fields={"precision": "bf16-mixed"}, speedup=3.4, batch_size=16,
+        samples_per_second=680.0, keeps_global_batch=True, global_batch_size=16,
+        learning_rate="Learning rate: as it is.",
+        result=make_result(recommended=64, decision="Switch to bf16."), **batches,
+    )  # fmt: skip
+    today = make_rung(result=make_result())
+    ladder = [rung.to_dict() for rung in (today, raises, keeps)]
+    return make_plan(ladder=ladder) | changes
+
+
+def test_the_headline_keeps_the_global_batch_and_offers_a_larger_one_beside_it(
+    page: Client, member: User, analysis: Analysis, node: Node
+) -> None:
+    page.post(url(analysis))
+    answer_next(QueryKind.PLAN, offered())
+    ladder = ladder_of(member, analysis)
+    assert ladder.shown is not None
+    assert ladder.shown.name == "bf16"
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert html.index('id="decision-title">Switch to bf16.<') < html.index('class="offers"')
+    kept, raised = html.split('<section class="offer')[1:3]
+    for offer, words in (
+        (kept, ("Keeps the global batch of 16", "3.4×", "Learning rate: as it is.", "Shown here")),
+        (raised, ("Raises the global batch from 16 to 112", "4.9×", "start from 2.6", "Use this")),
+    ):
+        for said in words:
+            assert said in offer, said
+
+
+def test_without_a_gain_at_the_same_global_batch_that_is_said(
+    page: Client, analysis: Analysis, node: Node
+) -> None:
+    page.post(url(analysis))
+    plan = offered()
+    answer_next(QueryKind.PLAN, plan | {"ladder": plan["ladder"][:2]})
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert "Nothing that was tried is surely faster." in html.split('class="offers"')[1]
+
+
+def test_the_table_has_headings_goes_by_gain_and_keeps_a_price_in_each_row(
+    page: Client, member: User, analysis: Analysis, node: Node
+) -> None:
+    page.post(url(analysis))
+    plan = offered()
+    slow = make_rung(
+        moves=["gradient checkpointing"],
+        fields={"gradient_checkpointing": True},
+        samples_per_second=300.0,
+        usd_per_million_samples=1.23,
+    )
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("speedup", "speedup_low", "speedup_high", "usd_per_run")
+    )
+    unfit = replace(slow, **nothing)
+    answer_next(QueryKind.PLAN, plan | {"ladder": [*plan["ladder"], unfit.to_dict()]})
+    ladder = ladder_of(member, analysis)
+    assert [row.name for row in ladder.in_table] == [
+        "bf16, batch 112", "bf16", "gradient checkpointing", "as it is",
+    ]  # fmt: skip
+    table = section(page, analysis).split('<table class="rungs">')[1].split("</table>")[0]
+    head, *rows = table.split("<tr")[1:]
+    for heading in ("Change", "Speedup", "Cost", "What it does to training", "Effort"):
+        assert heading in head
+    for row in rows:
+        assert "per run" in row or "per million samples" in row
+    others = [row for row in ladder.rows if row.rung.result and row.index != ladder.chosen]
+    assert all(f"?rung={row.index}" in table for row in others)
+
+
+def test_the_ladder_stays_when_a_measured_step_arrives(
+    page: Client, member: User, analysis: Analysis, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.post(url(analysis))
+    answer_next(QueryKind.PLAN, offered())
+    before = [row.name for row in ladder_of(member, analysis).rows]
+    monkeypatch.setattr("analyses.jobs.request_columns.newest", lambda _gpu: "a newer one")
+    assert [row.name for row in ladder_of(member, analysis).rows] == before
+
+
+def test_what_does_not_fit_is_answered_and_not_shown_as_good(
+    page: Client, member: User, node: Node
+) -> None:
+    reason = "BERT does not fit on NVIDIA A10: even batch 1 needs 48.9 of 22.1 GiB."
+    analysis = make_analysis(
+        member, Status.FAILED, failure_code="does_not_fit", failure_reason=reason
+    )
+    page.post(url(analysis))
+    refused = make_rung(why_not="even batch 1 needs 48.9 of 22.1 GiB", moves=[], fields={})
+    answer_next(QueryKind.PLAN, make_plan(ladder=[refused.to_dict()]))
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert "No, it does not fit" in html
+    assert reason in html
+    assert "The analysis failed" not in html
+    assert ">Failed<" not in html
+    assert "Nothing that was tried makes it fit" in html
+    assert "rung-chosen" not in html
+
+
+def test_another_failure_is_still_one(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.FAILED, failure_code="failed")
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert "The analysis failed" in html
+    assert "No, it does not fit" not in html
+
+
 def test_what_failed_gets_the_answer_of_its_best_rung(
     page: Client, member: User, node: Node
 ) -> None:

@@ -60,6 +60,24 @@ def test_a_batch_that_does_not_fit_leaves_nothing_free() -> None:
     assert decision.facts[-1].note == "it does not fit"
 
 
+def test_whether_it_fits_is_said_in_the_first_word() -> None:
+    for current, first in (
+        (16, "Yes, batch 16 surely fits: "),
+        (384, "No, batch 384 does not fit"),
+    ):
+        assert decision_of(make_result(current=current), REQUEST).fit.startswith(first)
+    narrow = make_result(current=244)
+    assert decision_of(narrow, REQUEST).fit.startswith("Maybe: batch 244 fits only by a narrow")
+    assert decision_of(make_result(current=None), REQUEST).fit == ""
+
+
+def test_another_global_batch_has_its_learning_rate_beside_it() -> None:
+    said = decision_of(make_result(), REQUEST).training
+    assert said.startswith("Raises the global batch from 16 to 128. Learning rate: start from 2.8")
+    assert decision_of(make_result(current=128), REQUEST).training == ""
+    assert decision_of(make_result(current=None), REQUEST).training == ""
+
+
 def test_without_a_current_batch_nothing_is_compared() -> None:
     decision = decision_of(make_result(current=None), make_request(current_batch_size=None))
     assert decision.sentence.startswith("Start with batch 128: ")

@@ -25,6 +25,7 @@ from engine.answer.ladder import (
     Move,
     Rung,
     about_training,
+    by_gain,
     effort_of,
     fits_with,
     in_order,
@@ -214,6 +215,48 @@ def test_what_is_no_faster_than_today_is_left_out() -> None:
     assert in_order([TODAY, slow]) == [TODAY]
     elsewhere = replace(slow, gpu="l4", speedup=0.5)
     assert in_order([TODAY, elsewhere]) == [TODAY, elsewhere]
+
+
+def kept(name: str, speed: float, **more: Any) -> Rung:
+    return Rung([name], {name: 1}, fits=True, samples_per_second=speed, **more)
+
+
+def test_what_raises_the_global_batch_does_not_stand_for_what_keeps_it() -> None:
+    raises = rung(frozenset(), 20.0, learning=Learning.GLOBAL_BATCH, keeps_global_batch=False)
+    half = rung(
+        frozenset({"bf16"}), 15.0, learning=Learning.NUMERICS, keeps_global_batch=True, speedup=1.5
+    )
+    assert in_order([raises, half])[1:] == [half]
+    assert in_order([raises, replace(half, keeps_global_batch=False)])[1:] == []
+
+
+def test_of_alike_rungs_the_one_that_keeps_the_global_batch_comes_first() -> None:
+    raises = kept("a", 20.0, keeps_global_batch=False)
+    keeps = kept("b", 19.5, keeps_global_batch=True)
+    assert in_order([TODAY, raises, keeps])[1:] == [keeps, raises]
+
+
+def test_what_does_not_fit_alone_is_left_out_where_it_does_with_another_move() -> None:
+    today = replace(TODAY, fits=False, samples_per_second=None)
+    alone = rung(frozenset({"LoRA"}), None, why_not="even batch 1 needs 48.9 of 14.6 GiB")
+    both = rung(frozenset({"LoRA", CHECKPOINTING}), 1.0)
+    assert in_order([today, alone, both])[1:] == [both]
+    assert in_order([today, alone])[1:] == [alone]
+
+
+def test_shorter_samples_come_after_whole_ones_and_only_where_nothing_else_fits() -> None:
+    today = replace(TODAY, fits=False, samples_per_second=None)
+    shorter = Rung(["512"], {"sequence_length": 512}, fits=True, samples_per_second=50.0)
+    whole = rung(frozenset({CHECKPOINTING}), 5.0)
+    both = replace(shorter, fields=shorter.fields | whole.fields, samples_per_second=60.0)
+    assert in_order([today, shorter, whole, both])[1:] == [whole, shorter]
+    assert by_gain([shorter, today, whole]) == [whole, shorter, today]
+
+
+def test_a_table_goes_by_gain() -> None:
+    slow, fast = kept("a", 10.0), kept("b", 30.0)
+    refused = rung(frozenset({"LoRA"}), None)
+    assert by_gain([refused, slow, fast]) == [fast, slow, refused]
 
 
 def test_a_long_ladder_still_names_another_gpu() -> None:

@@ -249,6 +249,7 @@ def test_the_ladder_and_the_room_are_printed(planned: Callable[..., Plan]) -> No
         ),
         Rung(["LoRA"], {"lora_rank": 8}, why_not="it has no linear layers"),
     ]
+    rungs[0] = replace(rungs[0], learning_rate="Learning rate: start from 1.7 times yours.")
     room = Room(16, 19 * GIB, 2048, "bert-large", "BERT large", "l4", "NVIDIA L4", 0.8, 6)
     text = shown(replace(planned(ask("a10")), ladder=rungs, room=room))
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -258,6 +259,8 @@ def test_the_ladder_and_the_room_are_printed(planned: Callable[..., Plan]) -> No
         "2.5–3.3×",
         "2.36",
         "numerics",
+        "What to change",
+        "Keeps the global batch: nothing that was tried is surely faster.",
         "What they do to training",
         "raises the batch per optimizer step",
         "LoRA: it has no linear layers",

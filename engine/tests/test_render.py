@@ -100,6 +100,8 @@ def test_an_analysis_starts_with_its_settings_and_verdict() -> None:
         "on NVIDIA A10 (22.00 GiB)"
     )
     assert lines[1].strip() == ANALYSIS.verdict
+    text = " ".join(shown(ANALYSIS_VIEW).split())
+    assert f"{ANALYSIS.verdict} Raises the global batch from 16 to 64. Learning rate: " in text
 
 
 @pytest.mark.parametrize(
