@@ -217,8 +217,8 @@ def test_a_result_of_the_first_version_has_none_of_the_newer_parts(
     html = html_of(page, "detail", analysis.pk)
     assert result.verdict in html
     for text in (
-        "Memory along one step", "Largest tensors", "Certificate", "Keeping the global batch", "high end",
-        "Range (predicted)", "Small figures are", "None",
+        "Memory along one step", "Largest tensors", "Certificate", "Keeping the global batch",
+        "high end", "Range (predicted)", "Small figures are", "None",
     ):  # fmt: skip
         assert text not in html
 

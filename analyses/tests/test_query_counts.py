@@ -70,16 +70,16 @@ QUERIES = {
     "/tokens/": 3,
     "/account/": 4,
     "/members/": 4,
-    "/{queued}/": 15,
-    "/{running}/": 15,
+    "/{queued}/": 16,  # here and below one for a ladder from before the last measured step
+    "/{running}/": 16,
     "/{cancelling}/": 11,
-    "/{succeeded}/": 18,  # two for how far off trials and training runs of the model were
-    "/{failed}/": 14,
+    "/{succeeded}/": 19,  # two for how far off trials and training runs of the model were
+    "/{failed}/": 15,
     "/{cancelled}/": 10,
-    "/{lost}/": 14,
-    "/{running}/live/": 15,
+    "/{lost}/": 15,
+    "/{running}/live/": 16,
     "/{succeeded}/log/": 4,
-    "/{succeeded}/advice/": 8,
+    "/{succeeded}/advice/": 9,
     "/{succeeded}/labels/": 5,
     "/{succeeded}/worth/": 3,
     "/api/v1/analyses/": 7,

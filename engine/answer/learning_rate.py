@@ -58,6 +58,10 @@ def about_global_batch(result: AnalysisResult) -> str:
     before, after = batches
     if before == after:
         return ""
-    verb = "Raises" if after > before else "Lowers"
-    batch = f"{verb} the global batch from {whole(before)} to {whole(after)}."
+    batch = f"Raises the global batch from {whole(before)} to {whole(after)}."
+    if after < before:
+        batch = (
+            f"Lowers the global batch from {whole(before)} to {whole(after)}, which gradient "
+            "checkpointing or accumulation may keep."
+        )
     return f"{batch} {learning_rate_advice(result.workload.optimizer, before, after)}"
