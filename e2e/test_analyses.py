@@ -187,11 +187,11 @@ def test_the_preview_updates_while_typing(site: Site, member: Account, open_page
     page.goto("/new/")
     preview = page.locator("#preview")
     doing.fill(page, "current_batch_size", "8")
-    expect(preview).to_contain_text("Fits, with", timeout=doing.ANSWER_MS)
+    expect(preview).to_contain_text("Yes, it fits, with", timeout=doing.ANSWER_MS)
     doing.fill(page, "current_batch_size", "4000")
-    expect(preview).to_contain_text("Does not fit", timeout=doing.ANSWER_MS)
+    expect(preview).to_contain_text("does not fit", timeout=doing.ANSWER_MS)
     doing.fill(page, "current_batch_size", "many")
-    expect(preview).not_to_contain_text("Does not fit")
+    expect(preview).not_to_contain_text("does not fit")
     assert page.locator(".field-error").count() == 0  # no errors before the form is submitted
 
 
