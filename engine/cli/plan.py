@@ -129,11 +129,12 @@ def _effect(rung: Rung) -> str:
 
 def _offers(plan: Plan) -> list[RenderableType]:
     """What keeps the global batch, and what changes it."""
-    lines = []
+    lines, compares = [], any(rung.speedup for rung in plan.ladder)
+    outcome = "is surely faster" if compares else "surely fits"
     for keeps, title in ((True, "Keeps the global batch"), (False, "Changes the global batch")):
         rung = best_of(plan.ladder, keeps_global_batch=keeps)
         if rung is None:
-            lines.append(f"{title}: nothing that was tried is surely faster.")
+            lines.append(f"{title}: nothing that was tried {outcome}.")
         else:
             lines.append(f"{title}: {rung.decision} {rung.learning_rate}")
     return [section(f"What to change ({Source.PREDICTED})", bullets(lines))]
