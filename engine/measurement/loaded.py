@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-from .loader import READY
+from .protocol import LIBRARIES_LOADED
 
 _COMMAND = [sys.executable, "-m", f"{__package__}.loader"]
 _PYTHON_MODULE = [sys.executable, "-m"]
@@ -120,7 +120,7 @@ class Loader:
     def _is_ready(self) -> bool:
         if self._ready is None:
             with suppress(ConnectionResetError):
-                self._ready = self._requests.recv(len(READY)) == READY
+                self._ready = self._requests.recv(len(LIBRARIES_LOADED)) == LIBRARIES_LOADED
         return bool(self._ready) and self.is_alive
 
     def end(self) -> None:

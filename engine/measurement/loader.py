@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 
 from ..core.process import die_with_parent
+from .protocol import LIBRARIES_LOADED
 
-READY = b"ready"
 _MAX_BYTES = 65_536
 _PIPES = 4
 _DEVICES = ("/dev/nvidia", "/dev/kfd")
@@ -87,7 +87,7 @@ def main() -> None:
     if _has_opened_a_gpu():
         sys.exit("a library opened the GPU while it was loaded")
     gc.freeze()  # so that looking for garbage copies no page
-    requests.send(READY)
+    requests.send(LIBRARIES_LOADED)
     module, *sys.argv[1:] = serve(requests)
     sys.argv[0] = module
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -14,6 +14,8 @@ from ..script.program import Program
 
 GAVE_UP = 3
 """Exit status of a process whose trial did not fit; its answer says why."""
+LIBRARIES_LOADED = b"loaded"
+"""What a process says once it can be forked for trials."""
 
 
 def order_line(what: str, order: str) -> str:
