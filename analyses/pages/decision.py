@@ -8,6 +8,7 @@ from typing import Any
 
 from analyses.charts.breakdown import used_bytes
 from analyses.pages.settings import command_of
+from analyses.savings.certainty import counted
 from engine.answer.amounts import beyond_largest, of_the_gpu, trial_at
 from engine.answer.certificate import model_commands
 from engine.answer.figures import (
@@ -24,7 +25,7 @@ from engine.answer.worth import Gain, gain_of, has_gain
 from engine.core.errors import InvalidInput
 from engine.core.numbers import times_range
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult, Savings, Source, Trial
+from engine.interface.result import AnalysisResult, Source, Trial
 
 _RUN_SIGN = "\N{RIGHTWARDS ARROW}"
 
@@ -76,7 +77,7 @@ def decision_of(result: AnalysisResult, request: Mapping[str, Any]) -> Decision:
     return Decision(
         sentence=result.decision or result.verdict,
         tone=_tone(result),
-        cost=_cost(result.savings),
+        cost=_cost(result),
         sureness=_sureness(result),
         measurements=_measurements(result, request),
         facts=_facts(result),
@@ -93,7 +94,8 @@ def _tone(result: AnalysisResult) -> str:
     return "keep" if kept else "change"
 
 
-def _cost(savings: Savings | None) -> str:
+def _cost(result: AnalysisResult) -> str:
+    savings = result.savings
     if savings is None or not savings.price_per_hour_usd:
         return ""
     now = CURRENT_COST.text(savings.current_usd_per_run)
@@ -102,7 +104,11 @@ def _cost(savings: Savings | None) -> str:
         return f"{now} per run"
     hours = HOURS_PER_YEAR.with_unit(savings.gpu_hours_per_year)
     money = USD_PER_YEAR.text(savings.usd_per_year)
-    return f"{now} {_RUN_SIGN} {then} per run; {hours} and {money} less per year"
+    less = f"{hours} and {money} less per year"
+    ends = counted(result.source, vars(result))
+    low, high = (USD_PER_YEAR.text(savings.usd_per_year * end) for end in (ends.low, ends.high))
+    span = "" if low == high else f" ({low} to {high})"
+    return f"{now} {_RUN_SIGN} {then} per run; {less}{span}"
 
 
 def _sureness(result: AnalysisResult) -> str:
