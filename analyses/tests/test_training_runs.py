@@ -11,13 +11,15 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from analyses import services
+from analyses.jobs import plans
 from analyses.jobs.lifecycle import move
-from analyses.models import Analysis, Job, Status, Training
+from analyses.models import Analysis, Job, QueryKind, Status, Training
 from analyses.savings.breakdown import Total, totals
 from analyses.selectors import savings_visible_to
 from analyses.stored_result import result_columns
 from analyses.tests.factories import make_analysis, make_global_batch, make_result, make_user
-from analyses.training_runs.services import why_not_verified
+from analyses.tests.query_answers import answer_next, plan_with_answers
+from analyses.training_runs.services import store_report, why_not_verified
 from analyses.training_runs.side_by_side import side_by_side
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import Source
@@ -358,3 +360,13 @@ def test_without_training_runs_the_page_does_not_mention_them(
     client.force_login(member)
 
     assert "Predicted vs. recorded" not in client.get(f"/{analysis.pk}/").content.decode()
+
+
+def test_a_run_as_recommended_before_verifies_no_decision_that_came_later(
+    member: User, analysis: Analysis
+) -> None:
+    plans.submit(member, QueryKind.PLAN, plans.plan_request(analysis))
+    run, _ = store_report(member, _report(_record(analysis_id=analysis.pk)))
+    assert run.verifies
+    answer_next(QueryKind.PLAN, plan_with_answers())
+    assert not Training.objects.get(pk=run.pk).verifies
