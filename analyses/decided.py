@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analyses.models import Analysis, Decided
-from analyses.stored_result import result_columns
+from analyses.stored_result import batch_result, result_columns
 from engine.answer.amounts import trial_at
 from engine.answer.ladder import Learning, Rung
 from engine.interface.result import AnalysisResult
@@ -97,6 +97,15 @@ def own_columns(analysis: Analysis) -> dict[str, Any]:
         return dict(before)
     own: dict[str, Any] = Analysis.objects.values(*RESULT_COLUMNS).get(pk=analysis.pk)
     return own
+
+
+def own_result(analysis: Analysis) -> AnalysisResult | None:
+    """The analysis's own answer: that of the settings that were asked about.
+
+    ``None`` if there is none about batches that can be read.
+    """
+    decided = decided_of(analysis)
+    return batch_result(analysis.pk, decided.before["result"] if decided else analysis.result)
 
 
 def decided_moves(analysis: Analysis) -> list[str]:

@@ -145,6 +145,6 @@ def _savings_counted(jobs: QuerySet[Job], end: Status) -> Iterator[None]:
     changing = Analysis.objects.filter(job__in=jobs)
     plans = Query.objects.filter(job__in=jobs.filter(kind=JobKind.PLAN))
     if decided := [row.pk for plan in plans for row in planned_by(plan)]:
-        changing = Analysis.objects.filter(pk__in=decided)
+        changing |= Analysis.objects.filter(pk__in=decided)
     with recounting(changing):
         yield

@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from analyses import decided
+from analyses import added_gpus, decided
 from analyses.jobs import notifications, queue
 from analyses.jobs.request_columns import request_hash
 from analyses.models import (
@@ -217,10 +217,11 @@ def catch_up() -> int:
         kind=QueryKind.PLAN, status=QueryStatus.ANSWERED, is_taken_over=False
     )
     late = list(plans.order_by("pk")[:_CAUGHT_UP_AT_ONCE])  # of two, the newer counts
-    for query in late:
-        rows = list(planned_by(query))
-        with recounting(Analysis.objects.filter(pk__in=[row.pk for row in rows])):
-            _decide(query, rows)
+    with added_gpus.offered():
+        for query in late:
+            rows = list(planned_by(query))
+            with recounting(Analysis.objects.filter(pk__in=[row.pk for row in rows])):
+                _decide(query, rows)
     return len(late)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from analyses.charts.breakdown import used_bytes
@@ -163,13 +164,21 @@ def _measurements(result: AnalysisResult, request: Mapping[str, Any]) -> list[st
     """The commands that measure both batches; none where something was measured."""
     if result.source is Source.MEASURED:
         return []
+    compared = [(request, result.current_batch_size)]
+    compared += [(_moved(request, result), result.recommended_batch_size)]
     try:
-        wanted = AnalysisRequest.parse(request)
+        wanted = [(AnalysisRequest.parse(fields), size) for fields, size in compared if size]
     except InvalidInput:  # stored by a version with other settings
         return []
-    sizes = (result.current_batch_size, result.recommended_batch_size)
-    known = tuple(dict.fromkeys(size for size in sizes if size is not None))
-    return model_commands(wanted, Source.MEASURED, known)
+    commands = (model_commands(one, Source.MEASURED, (size,)) for one, size in wanted)
+    return list(dict.fromkeys(chain.from_iterable(commands)))
+
+
+def _moved(request: Mapping[str, Any], result: AnalysisResult) -> Mapping[str, Any]:
+    """The fields of the request with the moves of its answer."""
+    if result.today is None or result.workload is None:
+        return request
+    return {**request, **result.workload.to_dict()}
 
 
 def _facts(result: AnalysisResult) -> list[Fact]:
@@ -214,7 +223,8 @@ def _free(result: AnalysisResult) -> Fact:
 
 def _configs(result: AnalysisResult, request: Mapping[str, Any]) -> list[TrainingConfig]:
     """The lines to paste; without a workload (a script), only the command."""
-    chosen = {**request, "current_batch_size": result.recommended_batch_size}
+    moved = _moved(request, result)
+    chosen = {**moved, "current_batch_size": result.recommended_batch_size}
     command = TrainingConfig("Command", command_of(chosen) + "\n")
     if result.workload is None:
         return [command]

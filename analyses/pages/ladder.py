@@ -14,12 +14,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analyses import queries
-from analyses.decided import best_of, decided_moves, is_as_it_is, own_columns
+from analyses.decided import best_of, decided_moves, is_as_it_is, own_result
 from analyses.jobs import plans
 from analyses.jobs.plans import plan_request
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.gpu_rows import GpuComparison, comparison_of, form_query
-from analyses.stored_result import read_result
 from engine.answer.ladder import Learning, Rung
 from engine.answer.plan import Room
 from engine.core.border import read_json
@@ -129,8 +128,7 @@ def _instead(rung: Rung, analysis: Analysis) -> AnalysisResult | None:
         return None
     if not is_as_it_is(rung):
         return rung.result
-    own = read_result(own_columns(analysis)["result"]) if moves else None
-    return own if isinstance(own, AnalysisResult) else None
+    return own_result(analysis) if moves else None
 
 
 # The plan as rows
