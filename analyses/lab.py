@@ -236,7 +236,7 @@ def settle(
             for name, value in asdict(assumed).items()
             if origins[name] and value == defaults[name]
         }
-        | dict.fromkeys(left_out_of(given), DEFAULT),
+        | dict.fromkeys(left_out_of(given, request), DEFAULT),
     )
 
 

@@ -12,9 +12,10 @@ DECISIVE = ("precision", "optimizer", *SIZES)
 """The fields whose defaults an answer names: another value often gives another batch."""
 
 
-def left_out(given: Mapping[str, object]) -> list[str]:
-    """The decisive fields that untrusted fields leave to their defaults."""
-    return [name for name in DECISIVE if given.get(name) in (None, "")]
+def left_out(given: Mapping[str, object], request: AnalysisRequest) -> list[str]:
+    """The decisive fields of a request that the untrusted fields leave to their defaults."""
+    has = request.workload.to_dict()
+    return [name for name in DECISIVE if given.get(name) in (None, "") and has[name] is not None]
 
 
 def in_words(request: Mapping[str, Any], names: Iterable[str]) -> str:
@@ -34,5 +35,5 @@ def defaults_taken(given: Mapping[str, object], request: AnalysisRequest) -> lis
         given: Untrusted fields.
         request: Parsed from them.
     """
-    taken = in_words(request.to_dict(), left_out(given))
+    taken = in_words(request.to_dict(), left_out(given, request))
     return [f"Assumed, since it was not given: {taken}."] if taken else []
