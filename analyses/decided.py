@@ -54,10 +54,14 @@ def is_as_it_is(rung: Rung) -> bool:
 def advise(analysis: Analysis, rungs: Sequence[Rung]) -> dict[str, Any]:
     """Take over the best of a whole ladder; returns the columns, for the caller to write.
 
+    An answer that names a GPU among others stays: the moves are about that GPU alone.
+
     Call it in a transaction, for an analysis that is not adopted.
     """
     best = best_of(rungs, has_answer=True)
-    return give_up(analysis) if best is None else take_over(analysis, best)
+    if best is None or own_columns(analysis)["result"].get("compared_gpus"):
+        return give_up(analysis)
+    return take_over(analysis, best)
 
 
 def take_over(analysis: Analysis, rung: Rung) -> dict[str, Any]:

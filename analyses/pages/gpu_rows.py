@@ -109,7 +109,7 @@ def offers_of(result: AnalysisResult, analysis: Analysis) -> GpuComparison | Non
     if not options:
         return None
     request = analysis.request
-    return comparison_of(options, request, request, result.caveats[:1], analysis.pk)
+    return comparison_of(options, request, request, [], analysis.pk)
 
 
 def comparison_of(

@@ -46,8 +46,9 @@ from analyses.tests.factories import (
 from analyses.tests.query_answers import answer_next, plan_with_answers, take_next
 from engine.client.lab import Analysis as ClientAnalysis
 from engine.core.numbers import times, usd
+from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult
+from engine.interface.result import AnalysisResult, GpuOffer
 
 MOVES = ["bf16", "batch 64"]
 
@@ -131,6 +132,30 @@ def test_an_analysis_from_another_batch_keeps_its_own(member: User, node: Node) 
     other = make_analysis(member, Status.SUCCEEDED, request=make_request(current_batch_size=32))
     decided(member)
     assert figures(Analysis.objects.get(pk=other.pk)).moves == []
+
+
+def test_the_answer_which_gpu_stays_and_its_map_is_there_at_once(
+    page: Client, member: User, node: Node
+) -> None:
+    offers = [
+        GpuOffer(
+            gpu, GPUS[gpu].total_bytes, fits=True, is_sure=is_sure, price_per_hour_usd=1.0,
+            largest_batch_size=264, recommended_batch_size=128, samples_per_second=speed,
+            samples_per_second_low=speed, samples_per_second_high=speed,
+            usd_per_million_samples=1 / 3600 * 1e6 / speed,
+        )
+        for gpu, is_sure, speed in (("a10", True, 300.0), ("t4", True, 60.0), ("l4", False, 9000.0))
+    ]  # fmt: skip
+    request = make_request(current_batch_size=None)
+    result = make_result(current=None, compared_gpus=offers)
+    analysis = make_analysis(member, Status.SUCCEEDED, result, request=request)
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert "GPU map" in html
+    assert "Cheapest per sample that surely fits: A10, " in html
+    assert "Cheaper, but may not fit: L4 " in html
+    plans.submit(member, QueryKind.PLAN, plans.plan_request(analysis))
+    answer_next(QueryKind.PLAN, plan_with_answers())
+    assert figures(Analysis.objects.get(pk=analysis.pk)).moves == []
 
 
 def test_a_plan_of_an_earlier_version_is_taken_over_once(member: User, node: Node) -> None:
