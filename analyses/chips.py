@@ -7,8 +7,10 @@ from what is usual for the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from analyses.decided import decided_fields
 from analyses.formatting import gpu_of, model_name
 from analyses.models import Analysis
 from engine.core.choices import Goal
@@ -100,28 +102,42 @@ _WORDS: dict[str, Callable[[Any], str]] = {
 _ALWAYS = ("precision", *SIZES)
 
 
-def chips_of(request: Mapping[str, Any], gpu: str) -> list[str]:
+def chips_of(
+    request: Mapping[str, Any], gpu: str, decided: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
     """The chips of one analysis.
 
     Args:
         request: Its stored fields; an older version lacks some.
         gpu: The name of its GPU, as it is shown.
+        decided: The fields that its decision changes; their chips show both values.
     """
+    now, then = _words(request), _words({**request, **decided})
+    changed = (_changed(now.get(name), then.get(name)) for name in _WORDS)
+    return [*filter(None, changed), gpu]
+
+
+def _words(request: Mapping[str, Any]) -> dict[str, str]:
+    """The words of the fields that have a chip."""
     usual, goal = usual_values(request), goal_of(request)
-    return [
-        *(
-            say(request[name])
-            for name, say in _WORDS.items()
-            if request.get(name)
-            and (name in _ALWAYS or request[name] != usual.get(name))
-            and counts(name, goal)
-        ),
-        gpu,
-    ]
+    return {
+        name: say(request[name])
+        for name, say in _WORDS.items()
+        if request.get(name)
+        and (name in _ALWAYS or request[name] != usual.get(name))
+        and counts(name, goal)
+    }
+
+
+def _changed(now: str | None, then: str | None) -> str:
+    """Such as ``fp32 → bf16``; empty where there is no chip."""
+    if now == then:
+        return now or ""
+    return f"{now or ''} \N{RIGHTWARDS ARROW} {then or 'off'}".strip()
 
 
 def chips(analysis: Analysis) -> list[str]:
-    return chips_of(analysis.request, gpu_of(analysis))
+    return chips_of(analysis.request, gpu_of(analysis), decided_fields(analysis))
 
 
 def name_of(analysis: Analysis) -> str:

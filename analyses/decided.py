@@ -1,12 +1,21 @@
-"""Decisions with more moves than the batch: how an analysis takes one over, and gives it up."""
+"""The decision of an analysis: the moves it advises or that were adopted, beside its own answer.
+
+An analysis has one decision. Its own answer is a batch, with today's settings. Where a rung of its
+ladder is better, that rung is advised: its result takes the place of the own answer in every
+column, so lists, totals, share links, the API and messages all show what the page shows. An adopted
+decision stays as it is; an advised one gives way to that of a newer plan.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analyses.models import Analysis, Decided
-from analyses.stored_result import result_columns
-from engine.answer.ladder import Rung
+from analyses.stored_result import batch_result, result_columns
+from engine.answer.amounts import trial_at
+from engine.answer.ladder import Learning, Rung
+from engine.interface.result import AnalysisResult
 
 RESULT_COLUMNS = (
     "result", "source", "largest_batch_size", "recommended_batch_size", "speedup", "has_gain",
@@ -14,6 +23,41 @@ RESULT_COLUMNS = (
     "padding", "longest_tokens",
 )  # fmt: skip
 """The columns that :func:`~analyses.stored_result.result_columns` fills."""
+
+
+def advised(rungs: Sequence[Rung], *, has_answer: bool) -> Rung | None:
+    """The rung to advise; ``None`` where today's settings are as good.
+
+    Another global batch learns something else, so what keeps it comes first. Adapters do too, so
+    nobody is switched to them unasked, unless nothing fits without them.
+
+    Args:
+        rungs: The whole ladder, in order.
+        has_answer: Whether a batch fits with today's settings.
+    """
+    helping = [rung for rung in rungs if rung.fields and rung.helps]
+    same_model = [rung for rung in helping if rung.learning is not Learning.TRAINED]
+    left = same_model or ([] if has_answer else helping)
+    kept = [rung for rung in left if rung.keeps_global_batch]
+    return next(iter(kept or left), None)
+
+
+def is_as_it_is(rung: Rung) -> bool:
+    """Whether it is the analysis's own answer: today's settings, at whatever batch."""
+    return not rung.fields
+
+
+def advise(analysis: Analysis, rungs: Sequence[Rung]) -> dict[str, Any]:
+    """Take over the best of a whole ladder; returns the columns, for the caller to write.
+
+    An answer that names a GPU among others stays: the moves are about that GPU alone.
+
+    Call it in a transaction, for an analysis that is not adopted.
+    """
+    best = advised(rungs, has_answer=True)
+    if best is None or own_columns(analysis)["result"].get("compared_gpus"):
+        return give_up(analysis)
+    return take_over(analysis, best)
 
 
 def take_over(analysis: Analysis, rung: Rung) -> dict[str, Any]:
@@ -25,10 +69,14 @@ def take_over(analysis: Analysis, rung: Rung) -> dict[str, Any]:
         ValueError: The rung has no result.
     """
     if rung.result is None:
-        raise ValueError(f"{rung.moves} has no result to adopt")
-    Decided.objects.create(
-        analysis=analysis, moves=rung.moves, fields=rung.fields, before=own_columns(analysis)
-    )
+        raise ValueError(f"{rung.moves} has no result to take over")
+    kept = {
+        "moves": rung.moves,
+        "fields": rung.fields,
+        "before": own_columns(analysis),
+        "used_bytes": _used_bytes(rung.result),
+    }
+    Decided.objects.update_or_create(analysis=analysis, defaults=kept)
     return result_columns(rung.result)
 
 
@@ -43,15 +91,45 @@ def give_up(analysis: Analysis) -> dict[str, Any]:
 
 
 def own_columns(analysis: Analysis) -> dict[str, Any]:
-    """The analysis's own result columns, whatever was decided since."""
-    decided = Decided.objects.filter(analysis=analysis).first()
-    if decided is not None:
-        before: dict[str, Any] = decided.before
-        return before
-    return {name: getattr(analysis, name) for name in RESULT_COLUMNS}
+    """The columns of the analysis's own answer, whatever was decided since."""
+    before = Decided.objects.filter(analysis=analysis).values_list("before", flat=True).first()
+    if before is not None:
+        return dict(before)
+    own: dict[str, Any] = Analysis.objects.values(*RESULT_COLUMNS).get(pk=analysis.pk)
+    return own
+
+
+def own_result(analysis: Analysis) -> AnalysisResult | None:
+    """The analysis's own answer: that of the settings that were asked about.
+
+    ``None`` if there is none about batches that can be read.
+    """
+    decided = decided_of(analysis)
+    return batch_result(analysis.pk, decided.before["result"] if decided else analysis.result)
 
 
 def decided_moves(analysis: Analysis) -> list[str]:
-    """The moves that were adopted; none where only the batch was."""
-    decided = Decided.objects.filter(analysis=analysis).values_list("moves", flat=True).first()
-    return decided or []
+    """The moves that are advised or adopted; none where only the batch is."""
+    decided = decided_of(analysis)
+    return list(decided.moves) if decided else []
+
+
+def decided_fields(analysis: Analysis) -> Mapping[str, Any]:
+    """The fields of the request that the moves change, with their new values."""
+    decided = decided_of(analysis)
+    return dict(decided.fields) if decided else {}
+
+
+def decided_of(analysis: Analysis) -> Decided | None:
+    """The decision with more moves than the batch, if there is one."""
+    decided: Decided | None = getattr(analysis, "decided", None)
+    return decided
+
+
+def _used_bytes(result: AnalysisResult) -> int | None:
+    """GPU memory used at the recommended batch."""
+    trial = trial_at(result, result.recommended_batch_size)
+    if trial is None:
+        return None
+    sizes = (trial.device_used_bytes, trial.peak_reserved_bytes, trial.peak_allocated_bytes)
+    return next((size for size in sizes if size is not None), None)

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from analyses.models import GpuPrice, LabSettings, Node
 from engine.gpus import GPUS, catalogue_name
 from engine.interface.assumptions import Assumptions
+from engine.interface.defaults import left_out as left_out_of
 from engine.interface.request import AnalysisRequest
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
@@ -194,11 +195,16 @@ class Settled:
     """A request with all its assumptions filled in.
 
     Attributes:
-        assumed_by: ``lab`` or ``catalogue`` for each assumption that the member did not set.
+        assumed_by: ``lab``, ``catalogue`` or ``default`` for each assumption that the member did
+            not set.
     """
 
     request: AnalysisRequest
     assumed_by: dict[str, str]
+
+
+DEFAULT = "default"
+"""The origin of a decisive setting that was left out."""
 
 
 def settle(
@@ -215,7 +221,8 @@ def settle(
 
     Returns:
         The request with hours, runs, grid and price; that stays ``None`` where none is known. A
-        given value that equals the lab's counts as the lab's, since the form proposes it.
+        given value that equals the lab's counts as the lab's, since the form proposes it. Of the
+        workload, it names the decisive settings that were left to their defaults.
     """
     price = price_of(measured_gpu or request.gpu)
     defaults = asdict(lab_assumptions(price.usd))
@@ -228,7 +235,8 @@ def settle(
             name: origins[name]
             for name, value in asdict(assumed).items()
             if origins[name] and value == defaults[name]
-        },
+        }
+        | dict.fromkeys(left_out_of(given, request), DEFAULT),
     )
 
 

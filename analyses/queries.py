@@ -7,26 +7,22 @@ those pages are closed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from time import monotonic, sleep
 
 from django.contrib.auth.models import AnonymousUser, User
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Now
 
 from analyses.added_gpus import check_offered
-from analyses.jobs import lab_state, queue, unwanted
-from analyses.jobs.request_columns import request_hash
-from analyses.models import SHARED, Analysis, Query, QueryKind, QueryStatus, Status
+from analyses.jobs import lab_state, plans, unwanted
+from analyses.jobs.plans import catalogue_gpu
+from analyses.models import Analysis, Query, QueryKind, QueryStatus, Status
 from analyses.permissions import may_administer, may_see_lab
 from analyses.services import check_software, check_storable, measured_gpu, split_gpu
-from engine.answer.ladder import Rung, in_order
-from engine.core.border import read_json
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL, catalogue_name
-from engine.interface.assumptions import Assumptions
 from engine.interface.request import AnalysisRequest
 
 NO_WORKER = (
@@ -41,44 +37,15 @@ _MAX_LOOK_SECONDS = 0.5
 def submit(
     member: User, kind: QueryKind, request: AnalysisRequest, *, for_page: bool = False
 ) -> Query:
-    """Queue a query, or join an equal one, which may be answered already.
+    """As :func:`analyses.jobs.plans.submit`; a page's new prediction replaces older ones.
 
-    Args:
-        member: The asker.
-        kind: Kind of the query.
-        request: A request on a GPU that can be predicted.
-        for_page: Whether a page needs it. Its new prediction replaces older ones that still wait.
+    Those that still wait are dropped.
     """
-    digest = query_hash(kind, request)
     with transaction.atomic():
-        query = None
-        while query is None:  # twice if an equal query is created at the same time
-            query = _join(digest, for_page) or _create(kind, digest, request, for_page)
-        query.askers.add(member)
+        query = plans.submit(member, kind, request, for_page=for_page)
         if for_page and kind == QueryKind.PREDICT:
             _drop_older(member, query)
     return query
-
-
-def _join(digest: str, for_page: bool) -> Query | None:
-    if not digest:
-        return None
-    equal = Query.objects.filter(request_hash=digest, status__in=SHARED)
-    stays = {} if for_page else {"for_pages": False}
-    # The update locks the row, so that it is not dropped before the asker is added.
-    return equal.first() if equal.update(asked_at=Now(), **stays) else None
-
-
-def _create(kind: QueryKind, digest: str, request: AnalysisRequest, for_page: bool) -> Query | None:
-    try:
-        with transaction.atomic():
-            query = Query.objects.create(
-                kind=kind, request_hash=digest, request=request.to_dict(), for_pages=for_page
-            )
-            queue.enqueue(query)
-            return query
-    except IntegrityError:
-        return None
 
 
 def _drop_older(member: User, newer: Query) -> None:
@@ -119,37 +86,6 @@ def wait_for(query: Query, seconds: float) -> None:
         query.refresh_from_db()
 
 
-def latest(member: User, kind: QueryKind, request: AnalysisRequest) -> Query | None:
-    """The latest query of a request; if its answer may change, the member's own.
-
-    One that an earlier version answered, or from fewer measured steps, stands in until the same is
-    requested again: what was advised does not vanish because more is known.
-    """
-    digest = query_hash(kind, request)
-    of_kind = Query.objects.filter(kind=kind)
-    if not digest:
-        return of_kind.filter(request_hash="", askers=member, request=request.to_dict()).first()
-    return (
-        of_kind.filter(request_hash=digest).first()
-        or of_kind.exclude(request_hash="")
-        .filter(request=request.to_dict(), status=QueryStatus.ANSWERED)
-        .first()
-    )
-
-
-def ladder_of(query: Query) -> list[Rung]:
-    """The ladder of a plan in its order, as far as it is known; empty if another version stored it.
-
-    While the query runs, what is found later may change the order, or stand for a rung.
-    """
-    stored = (query.answer or {}).get("ladder") or query.rungs
-    try:
-        rungs = [read_json(Rung, rung) for rung in stored]
-    except InvalidInput:
-        return []
-    return in_order(rungs) if rungs else []
-
-
 def predictable(fields: Mapping[str, object]) -> AnalysisRequest:
     """The request for flat, untrusted fields, on a catalogue GPU.
 
@@ -168,35 +104,6 @@ def predictable(fields: Mapping[str, object]) -> AnalysisRequest:
     if request.gpu != LOCAL:
         return request
     return AnalysisRequest.parse({**given, "gpu": catalogue_gpu(measured_gpu(wanted))})
-
-
-def catalogue_gpu(kind: str) -> str:
-    """The catalogue's name of a node's GPU; :exc:`InvalidInput` if it has none."""
-    name = catalogue_name(kind)
-    if name is None:
-        raise InvalidInput(
-            {"gpu": f"{kind} is measured, not predicted: the catalogue does not have it"}
-        )
-    return name
-
-
-def query_hash(kind: QueryKind, request: AnalysisRequest) -> str:
-    """A hash that is equal for queries with equal answers; empty if that cannot be known."""
-    if kind == QueryKind.PREDICT:
-        request = replace(request, assumptions=Assumptions())  # costs do not matter
-        if request.current_batch_size is not None:  # nor do the other allowed batches
-            request = replace(request, batch_multiple=1)
-    return request_hash(request, kind)
-
-
-def plan_request(analysis: Analysis) -> AnalysisRequest:
-    """The request for the plan of an analysis, on a catalogue GPU.
-
-    Raises:
-        InvalidInput: It cannot be predicted.
-    """
-    gpu = catalogue_gpu(analysis.measured_gpu) if analysis.gpu == LOCAL else analysis.gpu
-    return AnalysisRequest.parse({**analysis.request, "gpu": gpu})
 
 
 def has_advice(analysis: Analysis) -> bool:

@@ -14,6 +14,7 @@ from django.db.models import F, QuerySet
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import Coalesce
 
+from analyses.decided import decided_of
 from analyses.models import Analysis, CountedSavings, RunSavings, Status
 from analyses.models.analysis import SORTED_BY
 from analyses.permissions import may_see_lab
@@ -48,8 +49,13 @@ class Slice:
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """The analyses this user may see: all for members of the lab, none for anyone else."""
-    analyses = Analysis.objects.select_related("owner", "adopted_by", "push")
+    analyses = with_decision(Analysis.objects.select_related("owner", "adopted_by", "push"))
     return analyses if may_see_lab(user) else analyses.none()
+
+
+def with_decision(analyses: QuerySet[Analysis]) -> QuerySet[Analysis]:
+    """The same analyses with their decisions read along, without the long answers before them."""
+    return analyses.select_related("decided").defer("decided__before")
 
 
 def count_of(analyses: QuerySet[Analysis]) -> Count:
@@ -159,10 +165,11 @@ def run_savings_visible_to(user: Member | AnonymousUser) -> QuerySet[RunSavings]
 
 
 def can_be_adopted(analysis: Analysis) -> bool:
-    """Whether it has a recommendation to follow, other than to go on as today."""
+    """Whether it has a decision to follow, other than to go on as today."""
     recommended = analysis.recommended_batch_size
     changes = recommended is not None and recommended != analysis.current_batch_size
-    return analysis.status == Status.SUCCEEDED and (changes or analysis.adopted_at is not None)
+    is_decided = decided_of(analysis) is not None or analysis.adopted_at is not None
+    return analysis.status == Status.SUCCEEDED and (changes or is_decided)
 
 
 def detail(user: Member | AnonymousUser) -> QuerySet[Analysis]:

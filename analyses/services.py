@@ -17,13 +17,14 @@ from django.db.models.functions import Now
 from analyses import selectors, store
 from analyses.added_gpus import check_offered
 from analyses.bodies import storable
-from analyses.decided import give_up, take_over
-from analyses.jobs import lab_state, queue, timeouts
+from analyses.decided import give_up, is_as_it_is, take_over
+from analyses.jobs import lab_state, plans, queue, timeouts
 from analyses.jobs.lifecycle import move
 from analyses.jobs.request_columns import request_columns
 from analyses.lab import settle
 from analyses.models import AT_WORK, Analysis, Job, Status
 from analyses.savings.aggregation import recounting
+from analyses.training_runs.services import verify_reported
 from engine.answer.ladder import Rung
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL
@@ -171,12 +172,12 @@ def cancel(analysis: Analysis, member: User) -> bool:
 
 
 def adopt(analysis: Analysis, member: User, rung: Rung | None = None) -> bool:
-    """Mark the recommendation as adopted; false without one, or if it is adopted already.
+    """Mark the decision as adopted; false without one, or if it is adopted already.
 
     Args:
         analysis: It keeps what is adopted.
         member: The member who adopts it.
-        rung: A rung of its ladder with a result, to adopt instead; the analysis then has one too.
+        rung: A rung of its ladder with a result, to adopt instead of what is advised.
     """
     if rung is None and not selectors.can_be_adopted(analysis):
         return False
@@ -184,18 +185,25 @@ def adopt(analysis: Analysis, member: User, rung: Rung | None = None) -> bool:
     with recounting(still_open):
         changed = bool(still_open.update(adopted_at=Now(), adopted_by=member))
         if changed and rung:
-            Analysis.objects.filter(pk=analysis.pk).update(**take_over(analysis, rung))
+            columns = give_up(analysis) if is_as_it_is(rung) else take_over(analysis, rung)
+            _decide(analysis, columns)
         if changed:
             audit.note(member, Action.ADOPTED, str(analysis))
     return changed
 
 
 def undo_adoption(analysis: Analysis, member: User) -> bool:
-    """Mark the recommendation as not adopted; returns whether it was."""
+    """Mark the decision as not adopted; returns whether it was. Its plan advises again."""
     adopted = Analysis.objects.filter(pk=analysis.pk, adopted_at__isnull=False)
     with recounting(adopted):
-        own = give_up(analysis)
-        changed = bool(adopted.update(adopted_at=None, adopted_by=None, **own))
+        changed = bool(adopted.update(adopted_at=None, adopted_by=None))
         if changed:
+            _decide(analysis, give_up(analysis))
+            plans.ask_for([analysis.pk])
             audit.note(member, Action.ADOPTION_TAKEN_BACK, str(analysis))
     return changed
+
+
+def _decide(analysis: Analysis, columns: Mapping[str, object]) -> None:
+    Analysis.objects.filter(pk=analysis.pk).update(**columns)
+    verify_reported([analysis.pk])

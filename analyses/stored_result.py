@@ -71,23 +71,28 @@ def read_trial(stored: Mapping[str, Any]) -> Trial:
 
 def result_of(analysis: models.Analysis) -> AnalysisResult | None:
     """The result of an analysis; ``None`` if there is none about batches that can be read."""
-    result = _read(analysis)
+    return batch_result(analysis.pk, analysis.result)
+
+
+def batch_result(number: int, stored: Mapping[str, Any] | None) -> AnalysisResult | None:
+    """A stored result of an analysis; ``None`` as above."""
+    result = _read(number, stored)
     return result if isinstance(result, AnalysisResult) else None
 
 
 def text_result_of(analysis: models.Analysis) -> TextResult | None:
     """The result of an analysis; ``None`` if there is none about texts that can be read."""
-    result = _read(analysis)
+    result = _read(analysis.pk, analysis.result)
     return result if isinstance(result, TextResult) else None
 
 
-def _read(analysis: models.Analysis) -> Result | None:
-    if analysis.result is None:
+def _read(number: int, stored: Mapping[str, Any] | None) -> Result | None:
+    if stored is None:
         return None
     try:
-        return read_result(analysis.result)
+        return read_result(stored)
     except InvalidInput:
-        logger.warning("the result of analysis %s cannot be read", analysis.pk, exc_info=True)
+        logger.warning("the result of analysis %s cannot be read", number, exc_info=True)
         return None
 
 

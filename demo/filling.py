@@ -24,6 +24,7 @@ from analyses.changes import RECENT
 from analyses.jobs.engine_output import EngineOutput, Failure
 from analyses.jobs.engine_process import EngineProcess
 from analyses.jobs.nodes import environment_here
+from analyses.jobs.plans import plan_request
 from analyses.jobs.request_columns import request_columns
 from analyses.lab import Settled, settle
 from analyses.models import Analysis, CountedSavings, LogLine, QueryKind, Status, Trial
@@ -127,7 +128,7 @@ def ask_for_plans() -> int:
     chosen = worth.select_related("analysis__owner").order_by("-usd_per_year", "-pk")[:_PLANS]
     for row in chosen:
         analysis = row.analysis
-        queries.submit(analysis.owner, QueryKind.PLAN, queries.plan_request(analysis))
+        queries.submit(analysis.owner, QueryKind.PLAN, plan_request(analysis))
     return len(chosen)
 
 

@@ -180,3 +180,34 @@ def test_without_javascript_picture_tables_and_lines_are_there(
     expect(plain.get_by_role("heading", name="Trials")).to_be_visible()
     expect(plain.locator("#config-1")).to_be_visible()
     expect(plain.locator("#log")).to_be_visible()
+
+
+def test_history_share_link_and_api_show_the_decision_of_the_page(
+    site: Site, page: Page, answer: Answer, open_page: Open
+) -> None:
+    sentence = page.locator("#decision-title").inner_text()
+    cost = page.locator(".decision-cost").inner_text()
+    speedup = re.search(r"[\d.,]+×", sentence)
+    money = re.search(r"\$[\d.,]+ less per year", cost)
+    assert speedup
+    assert money
+    saved = money.group().split()[0]
+    number = urlsplit(answer.url).path.strip("/")
+    expect(page.locator("#chips")).to_contain_text("fp32 → bf16")
+
+    page.goto(f"{site.url}/history/")
+    row = page.get_by_role("row").filter(has=page.locator(f"#analysis-{number}"))
+    for said in ("fp32 → bf16", "with bf16", speedup.group(), saved):
+        expect(row).to_contain_text(said)
+
+    body = page.request.get(f"{site.url}/api/v1/analyses/{number}/").json()
+    assert body["decision"]["sentence"] == sentence
+    assert body["moves"][0].startswith("bf16")
+
+    page.goto(answer.url)
+    page.locator("#decision").get_by_role("link", name="Share").click()
+    page.get_by_role("button", name="Create link").click()
+    shared = open_page(site)
+    shared.goto(page.get_by_label("Address of the link").input_value())
+    expect(shared.locator("#decision-title")).to_have_text(sentence)
+    expect(shared.locator(".decision-cost")).to_contain_text(money.group())

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from .answer.ladder import in_few_words
 from .events import Event, Log
-from .gpus import ANY, LOCAL
+from .gpus import ANY, LOCAL, short_name
 from .hub import resolve
 from .interface.request import AnalysisRequest
 from .interface.result import AnalysisResult, Source, Trial
@@ -74,15 +75,20 @@ def _analyze_any(
 ) -> AnalysisResult:
     """The analysis for the GPU that is chosen; both steps share their traces."""
     shared = traced or KeptTraces()
-    chosen, reason = choose_gpu(request, emit, shared, experience, prices)
-    result = analyze_predicted(chosen, emit, traced=shared, experience=experience)
-    decision = (
-        f"Train on {result.gpu.name} with batch {result.recommended_batch_size:,}: it is cheapest "
-        "per sample."
+    choice = choose_gpu(request, emit, shared, experience, prices)
+    result = analyze_predicted(choice.request, emit, traced=shared, experience=experience)
+    batch = f"batch {result.recommended_batch_size:,}"
+    decision = in_few_words(
+        f"Train on {result.gpu.name} with {batch}: {choice.claim}.",
+        f"Train on {short_name(result.gpu.name)}, {batch}: {choice.claim}.",
     )
-    verdict = result.verdict.replace(result.decision, decision)
-    caveats = [reason, *result.caveats]
-    return replace(result, decision=decision, verdict=verdict, caveats=caveats)
+    return replace(
+        result,
+        decision=decision,
+        verdict=result.verdict.replace(result.decision, decision),
+        caveats=[choice.reason, *result.caveats],
+        compared_gpus=choice.compared,
+    )
 
 
 def with_versions(result: AnalysisResult, wanted: str, used: dict[str, str]) -> AnalysisResult:

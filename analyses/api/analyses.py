@@ -98,7 +98,9 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
             return analyses
         if "trials" not in wanted:
             analyses = analyses.prefetch_related(None).prefetch_related("tags")
-        return analyses.defer(*(_LONG - wanted))
+        # The decision has numbers of the result.
+        needed = wanted | {"result"} if "decision" in wanted else wanted
+        return analyses.defer(*(_LONG - needed))
 
     @described(parameters=[*PAGE])
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:

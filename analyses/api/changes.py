@@ -1,4 +1,4 @@
-"""The one-line changes that would save most, with whom to ask, as on the savings page."""
+"""The changes that would save most, with whom to ask, as on the savings page."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ class MentionSerializer(serializers.Serializer[Any]):
 
 
 class ChangeSerializer(serializers.Serializer[Any]):
-    """One change of one line."""
+    """The decision of one analysis, as a change."""
 
     analysis = serializers.IntegerField(source="analysis.pk", help_text="The analysis's id.")
     owner = serializers.CharField(source="analysis.owner.username", help_text="Whom to ask.")
     model = serializers.CharField(source="analysis.model")
     gpu = serializers.SerializerMethodField()
-    change = serializers.CharField(help_text="What to do, such as `batch 16 to 128`.")
+    change = serializers.CharField(help_text="What to do: `batch 16 to 128`, or `bf16, batch 200`.")
     usd_per_year = serializers.FloatField(
         help_text="What it saves, at the assumed hours, runs and price; predicted or measured."
     )
     gpu_hours_per_year = serializers.FloatField(help_text="As above.")
+    at_low_end = serializers.BooleanField(
+        help_text="Whether both are the low end of the range, as the lab's totals count an outlier."
+    )
     mentioned = MentionSerializer(
         allow_null=True, help_text="The latest mention within a week; null if there is none."
     )
@@ -63,7 +66,7 @@ class Changes(ApiView[Any]):
 
     @described(responses={200: ChangesSerializer})
     def get(self, request: Request) -> Response:
-        """List the five changes of one line that would save the lab most, and whom to ask."""
+        """List the five changes that would save the lab most, and whom to ask."""
         found = changes_worth_most(savings_visible_to(member_of(request)))
         results = [change for _, changes in found.by_owner for change in changes]
         body = {"usd_per_year": found.usd_per_year, "results": results}

@@ -10,7 +10,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -24,6 +24,7 @@ from drf_spectacular.utils import (
 from rest_framework import serializers
 
 from analyses.decided import decided_moves
+from analyses.figures.decision import DecisionFigures, decision_figures
 from analyses.models import Analysis, Status, Tag, pushed_from
 from analyses.models import Trial as TrialRow
 from analyses.pages.history.labels import note_of
@@ -173,6 +174,9 @@ class FailureSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(help_text="What happened, for a person.")
 
 
+DecisionSerializer = serializer_of(DecisionFigures)
+
+
 class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
     """An analysis in a list."""
 
@@ -187,6 +191,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         allow_blank=True,
         help_text="Whether the result is measured, predicted or computed; empty without one.",
     )
+    moves = serializers.SerializerMethodField()
     failure = serializers.SerializerMethodField()
     pushed_from = serializers.SerializerMethodField()
     tags = serializers.SlugRelatedField[Tag](slug_field="name", many=True, read_only=True)
@@ -199,7 +204,8 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "finished_at", "node", "attempt", "answered_from", "pushed_from", "source",
             "goal", "largest_batch_size", "longest_tokens", "recommended_batch_size",
             "worst_tokens", "padding", "speedup", "usd_per_year", "gpu_hours_per_year",
-            "kwh_per_year", "kg_co2e_per_year", "adopted_at", "adopted_by", "failure", "tags",
+            "kwh_per_year", "kg_co2e_per_year", "moves", "adopted_at", "adopted_by", "failure",
+            "tags",
         )  # fmt: skip
         read_only_fields = fields
         extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
@@ -230,6 +236,10 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             },
             "kg_co2e_per_year": {"help_text": "The same times the grid's assumed intensity."},
         }
+
+    def get_moves(self, analysis: Analysis) -> list[str]:
+        """The changes that the batches, speedup and savings are with; empty for the batch alone."""
+        return decided_moves(analysis)
 
     @extend_schema_field(FailureSerializer(allow_null=True))
     def get_failure(self, analysis: Analysis) -> dict[str, str] | None:
@@ -263,6 +273,7 @@ class AnalysisSerializer(AnalysisSummarySerializer):
     """An analysis with its request, trials and result."""
 
     trials = TrialSerializer(many=True)
+    decision = serializers.SerializerMethodField()
     note = serializers.SerializerMethodField()
     adopted_moves = serializers.SerializerMethodField()
     tokens_per_sample = serializers.SerializerMethodField()
@@ -270,19 +281,26 @@ class AnalysisSerializer(AnalysisSummarySerializer):
     result = ResultField(allow_null=True)
     assumed_by = serializers.DictField(
         child=serializers.CharField(),
-        help_text="The source of each assumption, by name: lab or catalogue; else the owner.",
+        help_text="The source of each assumption, by name: lab, catalogue or default; else the "
+        "owner. Default are the settings that decide the answer and were left out.",
     )
 
     class Meta(AnalysisSummarySerializer.Meta):
         fields = (
-            *AnalysisSummarySerializer.Meta.fields, "note", "adopted_moves", "request",
+            *AnalysisSummarySerializer.Meta.fields, "decision", "note", "adopted_moves", "request",
             "assumed_by", "tokens_per_sample", "trials", "result",
         )  # fmt: skip
         read_only_fields = fields
 
     def get_adopted_moves(self, analysis: Analysis) -> list[str]:
         """The moves adopted with the batch, such as bf16; empty for the batch alone."""
-        return decided_moves(analysis)
+        return decided_moves(analysis) if analysis.adopted_at else []
+
+    @extend_schema_field(DecisionSerializer(allow_null=True))
+    def get_decision(self, analysis: Analysis) -> dict[str, Any] | None:
+        """What to do, with its numbers, as every page shows it; null while there is no answer."""
+        found = decision_figures(analysis)
+        return None if found is None else asdict(found)
 
     def get_note(self, analysis: Analysis) -> str | None:
         """Null if there is none."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from analyses.decided import decided_moves
 from analyses.models import Analysis
 from engine.answer.amounts import speedup_words
 from engine.answer.figures import BY_NAME, CURRENT_BATCH, SPEEDUP
+from engine.answer.ladder import listed
 from engine.answer.worth import gain_by
 from engine.core.numbers import UNKNOWN
 from engine.interface.result import Source
@@ -30,6 +32,11 @@ def _speedup(analysis: Analysis) -> str:
         return UNKNOWN
     gain = gain_by(analysis.speedup, analysis.has_gain, Source(analysis.source))
     return speedup_words(analysis.speedup, gain)
+
+
+def other_moves(analysis: Analysis) -> str:
+    """The moves of its decision besides the batch, as text; empty where there are none."""
+    return listed([move for move in decided_moves(analysis) if not move.startswith("batch ")])
 
 
 def label(name: str) -> str:

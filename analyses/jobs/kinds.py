@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import F, Model
 from django.db.models.functions import Now
 
-from analyses.jobs import notifications, timeouts
+from analyses.jobs import notifications, plans, timeouts
 from analyses.jobs.engine_output import Failure
 from analyses.models import (
     FINAL_STATUSES,
@@ -97,6 +97,7 @@ def _analyses_ended(numbers: Collection[int], state: Status) -> None:
     notifications.note_ended(numbers)
     if state == Status.SUCCEEDED:
         training_runs.verify_reported(numbers)
+        plans.ask_for(numbers)
 
 
 def _query_failed(failure: Failure) -> Columns:
@@ -134,7 +135,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             ),
         ),
         JobKind.PREDICT: _QUERY,
-        JobKind.PLAN: _QUERY,
+        JobKind.PLAN: replace(_QUERY, after_end=plans.queries_ended),
         JobKind.NOTIFICATION: Kind(
             subject=Notification,
             failed=lambda failure: {"last_error": failure.message},

@@ -23,7 +23,6 @@ from analyses.jobs import lifecycle, timeouts
 from analyses.jobs.engine_output import KILLED, Failure
 from analyses.jobs.kinds import KINDS
 from analyses.jobs.lifecycle import move
-from analyses.jobs.one_line import one_line_changes
 from analyses.jobs.request_columns import chosen_columns
 from analyses.models import AT_WORK, Job, JobKind, LogLine, Query, Status, Trial
 from analyses.self_checks import Stored
@@ -161,7 +160,7 @@ def _end(held: QuerySet[Job], outcome: Outcome, lease: Lease) -> bool:
         case Answer(body) if lease.kind == JobKind.SELF_CHECK:
             columns = {"self_check": Stored.of_answer(body).to_dict()}
         case Answer(body):
-            columns = {"answer": body, "rungs": [], "one_line": one_line_changes(body)}
+            columns = {"answer": body, "rungs": []}
         case Sent():
             columns = {"sent_at": Now(), "last_error": ""}
         case Failure(code=code) if code == KILLED:

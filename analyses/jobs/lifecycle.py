@@ -24,7 +24,8 @@ from django.db.models.functions import Now
 
 from analyses.jobs.engine_output import KILLED, Failure
 from analyses.jobs.kinds import KINDS, Columns
-from analyses.models import FINAL_STATUSES, Analysis, Job, Status
+from analyses.jobs.plans import planned_by
+from analyses.models import FINAL_STATUSES, Analysis, Job, JobKind, Query, Status
 from analyses.savings.aggregation import recounting
 
 NEXT: Mapping[Status, frozenset[Status]] = MappingProxyType(
@@ -137,9 +138,13 @@ def _times(end: Status) -> dict[str, object]:
 
 @contextmanager
 def _savings_counted(jobs: QuerySet[Job], end: Status) -> Iterator[None]:
-    """Only a result changes savings; workloads are locked before jobs, as everywhere."""
+    """Only a result or a plan changes savings; workloads are locked before jobs, as everywhere."""
     if end != Status.SUCCEEDED:
         yield
         return
-    with recounting(Analysis.objects.filter(job__in=jobs)):
+    changing = Analysis.objects.filter(job__in=jobs)
+    plans = Query.objects.filter(job__in=jobs.filter(kind=JobKind.PLAN))
+    if decided := [row.pk for plan in plans for row in planned_by(plan)]:
+        changing |= Analysis.objects.filter(pk__in=decided)
+    with recounting(changing):
         yield

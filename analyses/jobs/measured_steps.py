@@ -13,9 +13,9 @@ from itertools import chain
 from django.db.models import Max, QuerySet, Value
 
 from analyses import self_checks
+from analyses.decided import own_result
 from analyses.models import Analysis, FigureSource, Training, Trial
 from analyses.prediction_errors import between
-from analyses.stored_result import result_of
 from analyses.training_runs.services import (
     parameter_bytes_in,
     request_of,
@@ -71,7 +71,9 @@ def _reported_runs() -> QuerySet[Training]:
 def _training_runs(gpu: str) -> QuerySet[Training]:
     reported = _reported_runs()
     names = reported.order_by().values_list("device_name", flat=True).distinct()
-    return reported.filter(device_name__in=_those_of(gpu, names)).select_related("analysis")
+    return reported.filter(device_name__in=_those_of(gpu, names)).select_related(
+        "analysis__decided"
+    )
 
 
 def _those_of(gpu: str, names: Iterable[str]) -> list[str]:
@@ -87,7 +89,8 @@ def _of_trial(trial: Trial) -> Residual | None:
 
 def _of_run(run: Training) -> Residual | None:
     analysis, record = run.analysis, TrainingRecord.parse(run.record)
-    result = None if analysis is None else result_of(analysis)
+    # A run of what is asked about is held against that, not against what is decided.
+    result = None if analysis is None else own_result(analysis)
     request = None if analysis is None else request_of(analysis)
     if analysis is None or result is None or request is None:
         return None

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 
-from django.db.models import F
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
 
 from analyses.jobs import queue
 from analyses.jobs.engine_output import Failure
-from analyses.models import Analysis, Channel, Notification
+from analyses.models import Analysis, Channel, Job, Notification, Status
 from analyses.notifications import channels, message
 from analyses.notifications.webhook import NotDelivered
 
@@ -45,13 +46,32 @@ def _channels(analysis: Analysis) -> list[Channel]:
     return channels.channels_of(chosen)
 
 
+def hold(analyses: Collection[int], at_most: timedelta) -> None:
+    """Send the messages about analyses that have just ended later, unless they are released."""
+    _unsent(analyses).update(not_before=Now() + at_most)
+
+
+def release(analyses: Collection[int]) -> None:
+    """Send the held messages about these analyses now."""
+    _unsent(analyses).filter(not_before__gt=Now()).update(not_before=Now())
+
+
+def _unsent(analyses: Collection[int]) -> QuerySet[Job]:
+    """The messages about the end of analyses that nobody has tried to send."""
+    untried = Job.objects.filter(state=Status.QUEUED, losses=0, attempts=0)
+    return untried.filter(notification__analysis__in=analyses, notification__mention=None)
+
+
 NOT_DELIVERED = "not_delivered"
 
 
 def deliver(pk: int) -> Failure | None:
     """Send a notification on its channel; returns the reason if that failed."""
     notification = Notification.objects.select_related(
-        "analysis__owner__notification_choices", "mention__by", "mention__analysis"
+        "analysis__owner__notification_choices",
+        "analysis__decided",
+        "mention__by",
+        "mention__analysis__decided",
     ).get(pk=pk)
     analysis = notification.analysis
     choices = analysis.owner.notification_choices

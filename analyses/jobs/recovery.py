@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from analyses.jobs import lifecycle, unwanted
+from analyses.jobs import lifecycle, plans, unwanted
 from analyses.jobs.engine_output import Failure
 from analyses.jobs.kinds import KINDS
 from analyses.jobs.lifecycle import move
@@ -69,9 +69,10 @@ def release_all() -> Released:
 
 
 def recover() -> None:
-    """Clean up after dead workers; any node may do this at any time."""
+    """Clean up after dead workers and earlier versions; any node may do this at any time."""
     reap()
     unwanted.tidy()
+    plans.catch_up()
 
 
 def reap() -> int:

@@ -67,9 +67,9 @@ class Analysis(models.Model):
     """One submitted request, its status and its result.
 
     ``request`` holds the flat fields of ``engine.interface.request.AnalysisRequest`` and ``result``
-    those of ``engine.interface.result.AnalysisResult``. Further columns repeat what lists sort and
-    filter by. ``assumed_by`` names the source of hours, runs and price; see
-    :class:`analyses.lab.Settled`.
+    those of ``engine.interface.result.AnalysisResult``, or of the decision's (:class:`Decided`).
+    Further columns repeat what lists sort and filter by. ``assumed_by`` names the source of hours,
+    runs and price; see :class:`analyses.lab.Settled`.
 
     ``measured_gpu`` is the name of the GPU to measure on; empty for a prediction. ``status``, the
     times, ``attempt`` and ``node`` repeat the job's, since lists filter and sort by them; only
@@ -180,11 +180,12 @@ class Analysis(models.Model):
 
 
 class Decided(models.Model):
-    """A decision with more moves than the batch, while its analysis is adopted.
+    """A decision with more moves than the batch: advised by a plan, or adopted with its analysis.
 
     Its result takes the place of the analysis's own in every column, so that pages, totals and the
-    API show what was decided. ``before`` keeps these columns, to undo it. ``moves`` and ``fields``
-    are those of the ``engine.answer.ladder.Rung``.
+    API show what is decided. ``before`` keeps these columns, to undo it. ``moves`` and ``fields``
+    are those of the ``engine.answer.ladder.Rung``; ``used_bytes`` is the GPU memory used at its
+    batch, where a version that stored it did.
     """
 
     analysis = models.OneToOneField(
@@ -193,6 +194,7 @@ class Decided(models.Model):
     moves = models.JSONField()
     fields = models.JSONField()
     before = models.JSONField()
+    used_bytes = models.BigIntegerField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"decision of analysis {self.pk}: {', '.join(self.moves)}"

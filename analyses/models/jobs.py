@@ -145,8 +145,8 @@ class Query(models.Model):
     the body of ``engine.events.Answer``, and ``failure`` a ``code``, a ``reason`` and messages by
     ``fields``. ``progress`` is the engine's last progress message, and ``rungs`` what it has found
     of a plan's ladder so far (``engine.answer.ladder.Rung``), as they came; the answer has them in
-    order. ``one_line`` is what :func:`analyses.jobs.one_line.one_line_changes` takes from a plan's
-    answer.
+    order. ``is_taken_over`` is whether the analyses that a plan is about have its decision.
+    ``one_line`` is written by earlier versions, and not read.
 
     ``for_pages``: only pages need it, so it is dropped when those pages are closed; ``asked_at``
     is when one last requested it. ``status`` and ``node`` are those of its job.
@@ -166,6 +166,7 @@ class Query(models.Model):
     progress = models.TextField(blank=True)
     rungs = models.JSONField(default=list, blank=True)
     one_line = models.JSONField(default=list, blank=True)
+    is_taken_over = models.BooleanField(default=False, db_default=False)
 
     created_at = models.DateTimeField(db_default=Now())
     asked_at = models.DateTimeField(db_default=Now(), db_index=True)

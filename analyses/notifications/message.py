@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -12,6 +12,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from analyses.chips import chips, name_of
+from analyses.figures.decision import DecisionFigures, decision_figures
 from analyses.formatting import duration, model_name
 from analyses.models import Analysis, Mention, Status
 from engine.core.numbers import usd
@@ -45,12 +46,13 @@ class Message:
 def of_ended(analysis: Analysis) -> Message:
     url = public_url("analyses:detail", analysis.pk)
     took = duration(_seconds(analysis))
-    verdict = (analysis.result or {}).get("verdict")
+    verdict, decision = (analysis.result or {}).get("verdict"), decision_figures(analysis)
     reason = analysis.failure_reason or None
     summary = verdict or (reason or "").split("\n")[0]
     headline = _one_line(f"{name_of(analysis)}: {analysis.status} after {took}")
     lines = [
         summary,
+        *_worth(decision),
         "",
         url,
         "",
@@ -69,6 +71,7 @@ def of_ended(analysis: Analysis) -> Message:
         "model": analysis.model,
         "gpu": analysis.measured_gpu or analysis.gpu,
         "verdict": verdict if analysis.status == Status.SUCCEEDED else None,
+        "decision": asdict(decision) if decision else None,
         "source": analysis.source or None,
         "reason": reason,
         "queued_at": analysis.queued_at.isoformat(),
@@ -77,6 +80,16 @@ def of_ended(analysis: Analysis) -> Message:
         "duration_seconds": round(_seconds(analysis), 3),
     }
     return Message(f"analysis-{analysis.pk}", f"[MemoryMark] {headline}", "\n".join(lines), payload)
+
+
+def _worth(decision: DecisionFigures | None) -> list[str]:
+    """A line about the savings of a decision; none without any."""
+    if decision is None or not decision.usd_per_year:
+        return []
+    low, high = decision.usd_per_year_low or 0.0, decision.usd_per_year_high or 0.0
+    ends = f"{usd(low)} to {usd(high)}"
+    per_year = f"{usd(decision.usd_per_year)} less per year ({ends})"
+    return [f"{per_year} at assumed hours and prices; the speedup is {decision.source}."]
 
 
 def of_mention(mention: Mention) -> Message:
@@ -104,8 +117,8 @@ def of_test() -> Message:
     url = public_url("analyses:notifications")
     text = "This is a test of MemoryMark's notifications."
     nothing = (
-        "id", "status", "model", "gpu", "verdict", "source", "reason", "queued_at", "started_at",
-        "finished_at", "duration_seconds",
+        "id", "status", "model", "gpu", "verdict", "decision", "source", "reason", "queued_at",
+        "started_at", "finished_at", "duration_seconds",
     )  # fmt: skip
     payload = {"version": VERSION, "event": TEST, "text": text, "url": url}
     return Message(

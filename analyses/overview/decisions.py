@@ -54,8 +54,9 @@ def _own(counted: QuerySet[CountedSavings], user: User) -> list[CountedSavings]:
     potential = counted.filter(member=user, is_realised=False, usd_per_year__gt=0)
     # First only their numbers, which an index has.
     largest = list(potential.order_by("-usd_per_year").values_list("pk", flat=True)[:SHOWN])
-    rows = CountedSavings.objects.filter(pk__in=largest).select_related("analysis")
-    return list(rows.defer("analysis__result").order_by("-usd_per_year", "-pk"))
+    rows = CountedSavings.objects.filter(pk__in=largest).select_related("analysis__decided")
+    long = ("analysis__result", "analysis__decided__before")
+    return list(rows.defer(*long).order_by("-usd_per_year", "-pk"))
 
 
 def _failed(user: User) -> list[Analysis]:

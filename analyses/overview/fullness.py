@@ -73,12 +73,15 @@ def _used(counted: QuerySet[CountedSavings]) -> Iterator[_Used]:
     columns = (
         "pk", "is_realised", "gpu", "measured_gpu", "analysis__current_batch_size",
         "analysis__recommended_batch_size", "analysis__request__memory_limit_bytes",
+        "analysis__decided__used_bytes",
     )  # fmt: skip
     rows = list(counted.order_by("-pk").values_list(*columns)[:COUNTED_WORKLOADS])
     tried = _tried([row[0] for row in rows], {size for row in rows for size in row[4:6]})
-    for pk, is_realised, gpu, measured_gpu, current, recommended, limit in rows:
-        now = tried.get((pk, recommended if is_realised else current))
-        then = tried.get((pk, recommended))
+    for pk, is_realised, gpu, measured_gpu, current, recommended, limit, decided in rows:
+        # With other moves than the batch, the analysis has not tried the batch itself.
+        with_moves = None if decided is None else (str(FigureSource.PREDICTED), decided)
+        then = with_moves or tried.get((pk, recommended))
+        now = then if is_realised else tried.get((pk, current))
         if limit is None and now and then:
             kind = (catalogue_name(measured_gpu) or measured_gpu) if measured_gpu else gpu
             yield _Used(kind, now[1], then[1], (now[0], then[0]))

@@ -10,12 +10,12 @@ from django.views.decorators.http import require_http_methods
 from django_htmx.http import reswap, retarget
 
 from analyses import queries
+from analyses.jobs.plans import plan_request
 from analyses.models import QueryKind
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.analysis import context_of
 from analyses.pages.hearing import hear
 from analyses.pages.ladder import Ladder, ladder_of
-from analyses.queries import plan_request
 from engine.core.errors import InvalidInput
 
 
@@ -40,12 +40,15 @@ def advice(request: MemberRequest, pk: int) -> HttpResponse:
     if ladder.query is not None:
         queries.keep_alive(ladder.query)
     if not request.htmx:
-        return render(request, "advice/advice.html", {"analysis": analysis, "ladder": ladder})
+        gpus = ladder.advice.gpus if ladder.advice else None
+        context = {"analysis": analysis, "ladder": ladder, "gpus": gpus}
+        return render(request, "advice/advice.html", context)
     if seen is not None:
         if not hear(lambda: now().seen != seen):
             return HttpResponse(status=204)
         ladder = now()
     if not ladder.is_final:
         return render(request, "advice/_ladder.html", {"analysis": analysis, "ladder": ladder})
+    analysis = find_analysis(request, pk)  # with the decision that the plan has brought
     whole = render(request, "analyses/_analysis.html", context_of(request, analysis, wanted))
     return reswap(retarget(whole, "#analysis"), "outerHTML")

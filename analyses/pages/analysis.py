@@ -17,10 +17,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from analyses import services
+from analyses.decided import is_as_it_is
 from analyses.formatting import duration
 from analyses.models import Analysis, LogLine, Status
 from analyses.pages.access import MemberRequest, find_analysis
-from analyses.pages.answer import answer_parts, environment_rows, verdict_of
+from analyses.pages.answer import Verdict, answer_parts, environment_rows, verdict_of
+from analyses.pages.gpu_rows import GpuComparison, offers_of
 from analyses.pages.hearing import hear
 from analyses.pages.history.labels import LabelsForm, labels_of
 from analyses.pages.ladder import Ladder, ladder_of
@@ -223,6 +225,7 @@ def context_of(
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "environment": environment_rows(analysis, verdict),
         "ladder": ladder,
+        "gpus": _gpus(analysis, verdict, ladder),
         "past_errors": past_errors(analysis, verdict.result) if verdict else None,
         "side_by_side": side_by_side(analysis) if verdict else None,
         "reporting": Reporting.of(request) if verdict and is_own else None,
@@ -232,7 +235,19 @@ def context_of(
     return context
 
 
+def _gpus(
+    analysis: Analysis, verdict: Verdict | None, ladder: Ladder | None
+) -> GpuComparison | None:
+    """The GPUs to compare: those among which the answer chose, else those of the plan."""
+    chosen_among = offers_of(verdict.result, analysis) if verdict else None
+    return chosen_among or (ladder.advice.gpus if ladder and ladder.advice else None)
+
+
 def _may_adopt(request: MemberRequest, analysis: Analysis, ladder: Ladder | None) -> bool:
     """Whether what the page shows can be marked as adopted, and by this member."""
-    changes = can_be_adopted(analysis) or (ladder is not None and ladder.chosen > 0)
+    shown = ladder and ladder.result  # another answer than the stored one
+    changes = can_be_adopted(analysis)
+    if shown and ladder and ladder.shown:
+        stays = shown.recommended_batch_size == shown.current_batch_size
+        changes = not (is_as_it_is(ladder.shown.rung) and stays)
     return bool(analysis.result) and changes and may_change(request.user, analysis)

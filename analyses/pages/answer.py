@@ -11,7 +11,7 @@ from analyses.charts.layout import PlotlyDict
 from analyses.charts.timeline import timeline_chart, timeline_description, timeline_note
 from analyses.models import Analysis
 from analyses.pages.decision import Decision, decision_of
-from analyses.pages.settings import command_of, settings_of
+from analyses.pages.settings import command_of, defaults_taken, settings_of
 from analyses.pages.texts import text_answer_of
 from analyses.stored_result import result_of, tokens_in, tried_batch
 from engine.answer.amounts import source_at
@@ -106,6 +106,7 @@ def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
             for trial in trials
         ),
         "settings": settings_of(analysis.request, analysis.assumed_by),
+        "defaults_taken": defaults_taken(analysis.request, analysis.assumed_by),
         "command": command_of(analysis.request),
     }
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from analyses.charts.breakdown import used_bytes
 from analyses.charts.by_batch import Fit, fit_of
 from analyses.pages.settings import command_of
+from analyses.savings.certainty import counted
 from engine.answer.amounts import beyond_largest, of_the_gpu, trial_at
 from engine.answer.certificate import model_commands
 from engine.answer.figures import (
@@ -27,7 +29,7 @@ from engine.core.errors import InvalidInput
 from engine.core.numbers import times_range
 from engine.core.sizes import gib_of
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult, Savings, Source, Trial
+from engine.interface.result import AnalysisResult, Source, Trial
 
 _RUN_SIGN = "\N{RIGHTWARDS ARROW}"
 
@@ -88,7 +90,7 @@ def decision_of(
         sentence=result.decision or result.verdict,
         fit=_fit(result),
         tone=_tone(result),
-        cost=_cost(result.savings),
+        cost=_cost(result),
         training="" if result.today else about_global_batch(result),
         sureness=_sureness(result),
         measurements=_measurements(result, request),
@@ -124,7 +126,8 @@ def _tone(result: AnalysisResult) -> str:
     return "keep" if kept else "change"
 
 
-def _cost(savings: Savings | None) -> str:
+def _cost(result: AnalysisResult) -> str:
+    savings = result.savings
     if savings is None or not savings.price_per_hour_usd:
         return ""
     now = CURRENT_COST.text(savings.current_usd_per_run)
@@ -133,7 +136,11 @@ def _cost(savings: Savings | None) -> str:
         return f"{now} per run"
     hours = HOURS_PER_YEAR.with_unit(savings.gpu_hours_per_year)
     money = USD_PER_YEAR.text(savings.usd_per_year)
-    return f"{now} {_RUN_SIGN} {then} per run; {hours} and {money} less per year"
+    less = f"{hours} and {money} less per year"
+    ends = counted(result.source, vars(result))
+    low, high = (USD_PER_YEAR.text(savings.usd_per_year * end) for end in (ends.low, ends.high))
+    span = "" if low == high else f" ({low} to {high})"
+    return f"{now} {_RUN_SIGN} {then} per run; {less}{span}"
 
 
 def _sureness(result: AnalysisResult) -> str:
@@ -188,13 +195,21 @@ def _measurements(result: AnalysisResult, request: Mapping[str, Any]) -> list[st
     """The commands that measure both batches; none where something was measured."""
     if result.source is Source.MEASURED:
         return []
+    compared = [(request, result.current_batch_size)]
+    compared += [(_moved(request, result), result.recommended_batch_size)]
     try:
-        wanted = AnalysisRequest.parse(request)
+        wanted = [(AnalysisRequest.parse(fields), size) for fields, size in compared if size]
     except InvalidInput:  # stored by a version with other settings
         return []
-    sizes = (result.current_batch_size, result.recommended_batch_size)
-    known = tuple(dict.fromkeys(size for size in sizes if size is not None))
-    return model_commands(wanted, Source.MEASURED, known)
+    commands = (model_commands(one, Source.MEASURED, (size,)) for one, size in wanted)
+    return list(dict.fromkeys(chain.from_iterable(commands)))
+
+
+def _moved(request: Mapping[str, Any], result: AnalysisResult) -> Mapping[str, Any]:
+    """The fields of the request with the moves of its answer."""
+    if result.today is None or result.workload is None:
+        return request
+    return {**request, **result.workload.to_dict()}
 
 
 def _facts(result: AnalysisResult) -> list[Fact]:
@@ -241,7 +256,8 @@ def _configs(
     result: AnalysisResult, request: Mapping[str, Any], reported_to: int | None
 ) -> list[TrainingConfig]:
     """The lines to paste; without a workload (a script), only the command."""
-    chosen = {**request, "current_batch_size": result.recommended_batch_size}
+    moved = _moved(request, result)
+    chosen = {**moved, "current_batch_size": result.recommended_batch_size}
     command = TrainingConfig("Command", command_of(chosen) + "\n")
     if result.workload is None:
         return [command]

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyses.formatting import exact, gpu_name, model_name
+from analyses.lab import DEFAULT
 from analyses.models import Analysis
 from engine.core.choices import Goal
 from engine.core.fields import Field, Group
 from engine.core.numbers import usd, whole
 from engine.core.sizes import gib
 from engine.gpus import GPUS
+from engine.interface.defaults import in_words
 from engine.interface.goals import TEXTS, command_line, counts, goal_of
 from engine.interface.request import FIELDS, usual_values
 from engine.models.presets import PRESETS
@@ -20,7 +22,7 @@ from engine.models.tasks import SIZES
 Request = Mapping[str, Any]
 """The stored fields of a request; older versions lack some."""
 
-_ORIGINS = {"lab": "lab default", "catalogue": "catalogue price"}
+_ORIGINS = {"lab": "lab default", "catalogue": "catalogue price", DEFAULT: "assumed"}
 
 
 def settings_of(
@@ -47,8 +49,15 @@ def settings_of(
                 value = "none known" if _has_no_price(request) else value
             rows.append((f"{label} (assumed)", value))
         elif described.group is not Group.MODEL and name in shown:
-            rows.append((label, _value(described, shown[name])))
+            origin = (assumed_by or {}).get(name)
+            value = _value(described, shown[name])
+            rows.append((label, f"{value}, {_ORIGINS[origin]}" if origin else value))
     return [(label, value) for label, value in rows if value]
+
+
+def defaults_taken(request: Request, assumed_by: Mapping[str, str]) -> str:
+    """The decisive settings that nobody has given, such as ``fp32, adamw, 128 tokens``."""
+    return in_words(request, [name for name, by in assumed_by.items() if by == DEFAULT])
 
 
 def _has_no_price(request: Request) -> bool:

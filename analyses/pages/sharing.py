@@ -171,7 +171,7 @@ def find_link(token: str) -> ShareLink | None:
     """The live link with this token, with its analysis."""
     if not sharing_allowed():
         return None
-    return live_links().filter(digest=_digest(token)).select_related("analysis").first()
+    return live_links().filter(digest=_digest(token)).select_related("analysis__decided").first()
 
 
 def count_view(link: ShareLink) -> None:

@@ -17,6 +17,7 @@ from django.db.models.functions import Cast
 from analyses.models import Analysis, CountedSavings, FigureSource
 from analyses.savings.accrual import NOTHING, Saved, saved_by_workload
 from analyses.savings.period import Period
+from analyses.selectors import with_decision
 
 KINDS = {"realised": True, "potential": False}
 """Savings are realised where the recommendation is adopted, and potential until then."""
@@ -268,4 +269,5 @@ def _analyses() -> QuerySet[Analysis, Any]:
         f"assumed_{name}": Cast(KT(f"result__savings__{name}"), FloatField()) for name in _ASSUMED
     }
     found[f"assumed_{_GRID}"] = Cast(KT(f"result__savings__energy__{_GRID}"), FloatField())
-    return Analysis.objects.select_related("owner").annotate(**found).defer("request", "result")
+    analyses = with_decision(Analysis.objects.select_related("owner"))
+    return analyses.annotate(**found).defer("request", "result")

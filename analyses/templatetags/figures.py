@@ -34,6 +34,7 @@ for _filter in (
     sizes.gib_number,
     columns.label,
     columns.number,
+    columns.other_moves,
     columns.stored,
     chips.chips,
     chips.name_of,

@@ -69,6 +69,7 @@ NEW_IN_RESULTS = (
     "decision", "fastest_batch_size",
     "timeline", "largest_tensors", "certificate", "safe_batch_size", "global_batch",
     "speedup_low", "speedup_high", "comparison", "measured_on", "lengths",
+    "compared_gpus",
 )  # fmt: skip
 NEW_IN_TRIALS = (
     "device_used_low_bytes", "device_used_high_bytes", "step_seconds_low", "step_seconds_high",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from analyses.jobs import lease
 from analyses.jobs.lease import Lease
 from analyses.models import Query, QueryKind, QueryStatus
-from analyses.tests.factories import lease_on, make_trial
+from analyses.tests.factories import lease_on, make_result, make_trial
+from engine.answer.economics import Speedup, savings
 from engine.answer.ladder import Learning, Rung
 from engine.answer.plan import Room
+from engine.core.numbers import times
 from engine.events import Answer
 from engine.gpus import GPUS
-from engine.interface.result import GpuFacts
+from engine.interface.assumptions import Assumptions
+from engine.interface.result import AnalysisResult, GpuFacts, Source
+from engine.interface.workload import Workload
 
 
 def make_prediction(batch_size: int, gpu: str = "a10") -> dict[str, Any]:
@@ -54,6 +58,46 @@ RUNGS: list[dict[str, Any]] = [
     {"moves": ["LoRA"], "fields": {"lora_rank": 8}, "why_not": "it has no linear layers"},
 ]
 """As they are found: the unchanged workload first."""
+
+
+def make_moved_result(speedup: float = 2.5, batch_size: int = 64) -> AnalysisResult:
+    """The whole answer of the bf16 rung, whose numbers all follow from its speedup."""
+    today = make_result()
+    assert today.savings is not None
+    low, high = speedup / 1.15, speedup * 1.15
+    price = today.savings.price_per_hour_usd
+    assumed = Assumptions(today.savings.hours_per_run, today.savings.runs_per_year, price)
+    gained = Speedup(speedup, low, high)
+    return replace(
+        make_result(recommended=batch_size),
+        workload=Workload.parse({"model": "bert", "precision": "bf16-mixed"}),
+        decision=f"Switch to bf16 and batch {batch_size}: {times(speedup)} faster.",
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        savings=savings(assumed, price, gained, Source.PREDICTED, taken=True),
+        today=make_trial(16),
+    )
+
+
+def plan_with_answers(**changes: Any) -> dict[str, Any]:
+    """A plan whose bf16 rung has a whole answer."""
+    rungs = [make_rung(**rung) for rung in RUNGS]
+    moved = make_moved_result()
+    assert moved.savings is not None
+    ladder = [
+        replace(
+            rung,
+            moves=["bf16", "batch 64"],
+            batch_size=64,
+            result=moved,
+            usd_per_run=moved.savings.recommended_usd_per_run,
+        )
+        if "bf16" in rung.moves
+        else rung
+        for rung in rungs
+    ]
+    return make_plan(ladder=[rung.to_dict() for rung in ladder]) | changes
 
 
 def make_rung(**fields: Any) -> Rung:

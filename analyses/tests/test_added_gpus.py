@@ -13,6 +13,7 @@ from rest_framework.test import APIClient
 from analyses import added_gpus, lab, queries, services
 from analyses.jobs import lease
 from analyses.jobs.engine_session import asked_of
+from analyses.jobs.plans import plan_request
 from analyses.jobs.request_columns import request_hash
 from analyses.models import AddedGpu, Analysis, Job, QueryKind
 from analyses.tests.factories import make_user
@@ -181,7 +182,7 @@ class TestRemoved:
         assert "NVIDIA L20" in html(pages, "/history/")
         assert 'value="l20"' not in html(pages, "/new/")
         with added_gpus.offered():  # as another request would
-            assert queries.plan_request(analysis).gpu == "l20"
+            assert plan_request(analysis).gpu == "l20"
 
     def test_it_is_not_asked_for_any_more(self, member: User, admin: User, l20: AddedGpu) -> None:
         analysis = services.submit(member, ASKED)

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from analyses import services
 from analyses.decided import RESULT_COLUMNS, own_columns
 from analyses.jobs import lease
 from analyses.jobs.engine_output import Failure
@@ -17,7 +18,14 @@ from analyses.lab import set_price
 from analyses.models import Analysis, Decided, Node, Query, QueryKind, Status
 from analyses.pages.ladder import STARTS_WITHIN, Advice, advice_of, ladder_of
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
-from analyses.tests.query_answers import RUNGS, answer_next, make_plan, make_rung, take_next
+from analyses.tests.query_answers import (
+    RUNGS,
+    answer_next,
+    make_plan,
+    make_rung,
+    plan_with_answers,
+    take_next,
+)
 from engine.answer.ladder import Learning
 from engine.events import Answer
 from engine.gpus import GPUS
@@ -174,12 +182,14 @@ def test_rungs_are_shown_as_they_are_found(page: Client, analysis: Analysis, nod
 def test_gpus_come_cheapest_per_sample_first_and_show_what_they_are_best_at(
     analysis: Analysis,
 ) -> None:
-    rows = {row.gpu: row for row in advice(analysis).gpus}
+    rows = {row.gpu: row for row in advice(analysis).gpus.rows}
     assert next(iter(rows)) == "rtx-4090"
     assert list(rows)[-1] == "v100-16gb"
     assert not rows["v100-16gb"].fits
     marks = {gpu: row.marks for gpu, row in rows.items() if row.marks}
-    assert marks == {"t4": ("cheapest",), "rtx-4090": ("best value",), "h100": ("fastest",)}
+    assert marks == {
+        "t4": ("lowest price",), "rtx-4090": ("cheapest per sample",), "h100": ("fastest",),
+    }  # fmt: skip
     assert rows["a10"].is_current
     assert rows["h100"].form_query == f"from={analysis.pk}&gpu=h100&price_per_hour_usd="
 
@@ -187,7 +197,7 @@ def test_gpus_come_cheapest_per_sample_first_and_show_what_they_are_best_at(
 def test_the_map_is_drawn_on_demand_and_at_dated_spot_prices(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
-    rows = {row.gpu: row for row in advice(analysis).gpus}
+    rows = {row.gpu: row for row in advice(analysis).gpus.rows}
     assert (rows["a10"].price_date, rows["a10"].spot_price_date) == ("2026-05-07", "2026-11-18")
     spot = rows["h100"].at_spot_price
     assert spot.price_per_hour_usd == GPUS["h100"].spot_price_per_hour_usd
@@ -210,7 +220,7 @@ def test_the_map_is_drawn_on_demand_and_at_dated_spot_prices(
 
 def test_the_labs_price_comes_first_with_its_date(analysis: Analysis, member: User) -> None:
     set_price(member, "h100", 0.01)
-    row = next(row for row in advice(analysis).gpus if row.gpu == "h100")
+    row = next(row for row in advice(analysis).gpus.rows if row.gpu == "h100")
     assert row.price_per_hour_usd == 0.01
     assert row.price_date == f"{timezone.now():%Y-%m-%d}"
     assert row.at_spot_price.price_per_hour_usd == GPUS["h100"].spot_price_per_hour_usd
@@ -220,7 +230,7 @@ def test_the_requests_price_only_applies_to_its_own_gpu(member: User) -> None:
     request = make_request(price_per_hour_usd=10.0)
     rows = {
         row.gpu: row
-        for row in advice(make_analysis(member, Status.SUCCEEDED, request=request)).gpus
+        for row in advice(make_analysis(member, Status.SUCCEEDED, request=request)).gpus.rows
     }
     assert (rows["a10"].price_per_hour_usd, rows["a10"].price_date) == (10.0, "")
     assert rows["a10"].usd_per_million_samples == pytest.approx(10 / 3600 * 1e6 / 200)
@@ -231,14 +241,14 @@ def test_the_requests_price_only_applies_to_its_own_gpu(member: User) -> None:
 def test_the_cost_covers_all_gpus_of_a_run(member: User) -> None:
     request = make_request(parallelism="ddp", world_size=4, price_per_hour_usd=1.0)
     shown = advice(make_analysis(member, Status.SUCCEEDED, request=request))
-    own = next(row for row in shown.gpus if row.is_current)
-    assert shown.is_on_several
+    own = next(row for row in shown.gpus.rows if row.is_current)
+    assert shown.gpus.is_on_several
     assert own.usd_per_million_samples == pytest.approx(4 / 3600 * 1e6 / 200)
 
 
 def test_a_workload_that_fits_nowhere_marks_nothing(analysis: Analysis) -> None:
     options = [one | {"fits": False, "why_not": "no"} for one in make_plan()["options"]]
-    assert not any(row.marks for row in advice(analysis, options=options).gpus)
+    assert not any(row.marks for row in advice(analysis, options=options).gpus.rows)
 
 
 def test_a_failure_is_shown_and_can_be_retried(
@@ -284,16 +294,6 @@ def test_advice_on_a_hub_model_is_only_shown_to_its_member(
 
 
 # The answer with the moves of a rung
-
-
-def plan_with_answers(**changes: Any) -> dict[str, Any]:
-    """A plan whose bf16 rung has a whole answer."""
-    then = make_result(
-        recommended=64, decision="Switch to bf16 and batch 64: 2.5\N{MULTIPLICATION SIGN} faster."
-    )
-    rungs = [make_rung(**rung) for rung in RUNGS]
-    ladder = [replace(rung, result=then) if "bf16" in rung.moves else rung for rung in rungs]
-    return make_plan(ladder=[rung.to_dict() for rung in ladder]) | changes
 
 
 def answered(page: Client, analysis: Analysis) -> None:
@@ -461,35 +461,79 @@ def test_what_failed_gets_the_answer_of_its_best_rung(
     assert "/adopt/" not in html
 
 
-def test_adopting_a_rung_makes_it_the_analysiss_answer_until_it_is_undone(
+def test_the_best_rung_is_advised_in_every_column_before_anyone_adopts_it(
     page: Client, member: User, analysis: Analysis, node: Node
 ) -> None:
     answered(page, analysis)
-    before = Analysis.objects.get(pk=analysis.pk)
+    advised = Analysis.objects.get(pk=analysis.pk)
+    assert advised.decided.moves == ["bf16", "batch 64"]
+    assert advised.recommended_batch_size == 64
+    assert advised.adopted_at is None
+    assert ladder_of(member, advised).result is None  # the page shows what is stored
+    body = page.get(f"/api/v1/analyses/{analysis.pk}/").json()
+    assert (body["moves"], body["adopted_moves"]) == (["bf16", "batch 64"], [])
+
+
+def test_a_newer_plan_replaces_the_advice_as_a_whole(
+    page: Client, analysis: Analysis, node: Node
+) -> None:
+    before = own_columns(analysis)
+    answered(page, analysis)
+    Query.objects.update(request_hash="older")  # as after an upgrade
+    page.post(url(analysis))
+    answer_next(QueryKind.PLAN, make_plan(ladder=[make_rung().to_dict()]))
+    assert not Decided.objects.exists()
+    assert own_columns(Analysis.objects.get(pk=analysis.pk)) == before
+
+
+def test_adopting_a_rung_makes_it_the_answer_and_undoing_it_leaves_the_advice(
+    page: Client, member: User, analysis: Analysis, node: Node
+) -> None:
+    answered(page, analysis)
     html = page.get(f"/{analysis.pk}/").content.decode()
-    assert 'name="rung" value="bf16, batch 48"' in html
-    page.post(f"/{analysis.pk}/adopt/", {"rung": "bf16, batch 48"})
+    assert 'name="rung" value="bf16, batch 64"' in html
+    page.post(f"/{analysis.pk}/adopt/", {"rung": "bf16, batch 64"})
     adopted = Analysis.objects.get(pk=analysis.pk)
     assert adopted.recommended_batch_size == 64
     assert adopted.adopted_at is not None
-    assert adopted.decided.moves == ["bf16", "batch 48"]
+    assert adopted.decided.moves == ["bf16", "batch 64"]
     assert page.get(f"/api/v1/analyses/{analysis.pk}/").json()["adopted_moves"] == [
-        "bf16", "batch 48",
+        "bf16", "batch 64",
     ]  # fmt: skip
     assert "Undo adoption" in page.get(f"/{analysis.pk}/").content.decode()
 
     page.post(f"/{analysis.pk}/take-back/")
     undone = Analysis.objects.get(pk=analysis.pk)
-    assert not Decided.objects.exists()
+    assert undone.adopted_at is None
+    assert undone.decided.moves == ["bf16", "batch 64"]
     for name in RESULT_COLUMNS:
-        assert getattr(undone, name) == getattr(before, name)
+        assert getattr(undone, name) == getattr(adopted, name)
+
+
+def test_an_adopted_decision_wins_over_a_newer_plan(
+    page: Client, member: User, analysis: Analysis, node: Node
+) -> None:
+    services.adopt(analysis, member)
+    answered(page, analysis)
+    kept = Analysis.objects.get(pk=analysis.pk)
+    assert (kept.recommended_batch_size, Decided.objects.exists()) == (128, False)
+
+
+def test_the_own_answer_can_be_adopted_instead_of_the_advice(
+    page: Client, member: User, analysis: Analysis, node: Node
+) -> None:
+    answered(page, analysis)
+    as_it_is = make_rung(result=make_result())
+    services.adopt(Analysis.objects.get(pk=analysis.pk), member, as_it_is)
+    kept = Analysis.objects.get(pk=analysis.pk)
+    assert (kept.recommended_batch_size, Decided.objects.exists()) == (128, False)
 
 
 def test_a_reused_answer_is_what_the_earlier_analysis_found_itself(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
     answered(page, analysis)
-    page.post(f"/{analysis.pk}/adopt/", {"rung": "bf16, batch 48"})
+    page.post(f"/{analysis.pk}/adopt/", {"rung": "bf16, batch 64"})
     assert own_columns(Analysis.objects.get(pk=analysis.pk))["recommended_batch_size"] == 128
 
 

@@ -11,23 +11,21 @@ from django.utils import timezone
 
 from analyses import changes, services
 from analyses.changes import TooOften, changes_worth_most, mention
-from analyses.jobs import notifications
-from analyses.jobs.one_line import one_line_changes
+from analyses.jobs import notifications, plans
+from analyses.jobs.plans import plan_request
 from analyses.models import (
     Analysis,
     CountedSavings,
     Mention,
     Notification,
     NotificationChoices,
-    Query,
     QueryKind,
-    QueryStatus,
     Status,
 )
 from analyses.notifications import channels
 from analyses.notifications.message import Message
-from analyses.queries import plan_request
 from analyses.tests.factories import make_analysis, make_request, make_user, make_viewer
+from analyses.tests.query_answers import answer_next, plan_with_answers
 from memorymark_site.accounts.models import Action, AuditEntry
 
 
@@ -59,30 +57,14 @@ def test_adopted_old_and_worthless_ones_are_left_out(member: User, theirs: Analy
     assert found().count == 0
 
 
-def test_a_better_rung_of_a_stored_ladder_takes_the_place_of_the_batch(theirs: Analysis) -> None:
-    asked = plan_request(theirs).to_dict()
-    best = [{"moves": ["bf16", "batch 256"], "speedup_low": 50.0}]
-    Query.objects.create(
-        kind=QueryKind.PLAN, request=asked, one_line=best,
-        status=QueryStatus.ANSWERED,
-    )  # fmt: skip
+def test_the_change_is_the_decision_with_what_the_totals_count_for_it(theirs: Analysis) -> None:
+    plans.submit(theirs.owner, QueryKind.PLAN, plan_request(theirs))
+    answer_next(QueryKind.PLAN, plan_with_answers())
     (change,) = found().by_owner[0][1]
-    assert change.change == "bf16, batch 256"
-    assert change.gpu_hours_per_year == pytest.approx(8 * 100 * (1 - 1 / 50))
-
-
-def test_only_sure_changes_of_one_line_that_train_the_same_are_kept() -> None:
-    rung = {
-        "moves": ["bf16"], "gpu": "", "effort": "one line", "learning": "numerics",
-        "speedup": 1.4, "speedup_low": 1.2, "speedup_high": 1.6,
-    }  # fmt: skip
-    others: tuple[dict[str, object], ...] = (
-        {"effort": "a few lines"}, {"learning": "what is trained"}, {"speedup_low": 1.01},
-        {"speedup_low": None}, {"moves": []}, {"gpu": "h100"},
-    )  # fmt: skip
-    ladder = [rung, *(rung | change for change in others)]
-    assert one_line_changes({"ladder": ladder}) == [{"moves": ["bf16"], "speedup_low": 1.2}]
-    assert one_line_changes({}) == []
+    assert change.change == "bf16, batch 64"
+    counted = CountedSavings.objects.get()
+    assert change.usd_per_year == counted.usd_per_year == counted.usd_per_year_low
+    assert change.at_low_end
 
 
 def test_a_mention_notifies_the_owner_and_is_audited(
@@ -127,7 +109,7 @@ def test_members_mention_from_the_page_and_the_owner_sees_it(
 ) -> None:
     client.force_login(member)
     page = client.get("/savings/").content.decode()
-    assert "1 change of one line is worth $100 a year: whom to ask" in page
+    assert "1 change is worth $100 a year: whom to ask" in page
     assert client.post(f"/{theirs.pk}/mention/").status_code == 302
     assert "mentioned by grace" in client.get("/savings/").content.decode()
     client.force_login(theirs.owner)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from analyses.pages.decision import decision_of
 from analyses.tests.factories import make_request, make_result
+from analyses.tests.query_answers import make_moved_result
 from engine.interface.result import AnalysisResult, Comparison, Source
 
 REQUEST = make_request()
@@ -52,6 +53,15 @@ def test_the_facts_name_each_batch_once() -> None:
     assert "GiB" in facts["Free at batch 16"].value
     same = replace(result, fastest_batch_size=result.largest_batch_size)
     assert "Fastest, largest" in [fact.name for fact in decision_of(same, REQUEST).facts]
+
+
+def test_commands_of_a_decision_have_its_moves_and_those_of_today_have_none() -> None:
+    decision = decision_of(make_moved_result(), REQUEST)
+    today, then = decision.measurements
+    assert "--batch-size 16" in today
+    assert "bf16-mixed" not in today
+    assert "--precision bf16-mixed" in then
+    assert "--precision bf16-mixed" in decision.configs[-1].text
 
 
 def test_a_batch_that_does_not_fit_leaves_nothing_free() -> None:

@@ -56,7 +56,7 @@ def test_the_form_offers_every_model_and_gpu_with_sound_defaults(page: Client) -
         assert f'value="{gpu.name}"' in html
         assert f"{gpu.total_bytes / GIB:,.2f} GiB" in html
     values = default_values()
-    assert (values["model"], values["gpu"], values["precision"]) == ("bert", "a10", "usual")
+    assert (values["model"], values["gpu"], values["precision"]) == ("bert", "a10", "fp32")
     assert (values["current_batch_size"], values["hours_per_run"]) == ("16", "8")
 
 
@@ -80,7 +80,7 @@ def test_the_defaults_are_a_valid_request(page: Client) -> None:
     analysis = post(page)
     assert isinstance(analysis, Analysis)
     price = GPUS["a10"].price_per_hour_usd
-    assert analysis.request == make_request(precision="bf16-mixed", price_per_hour_usd=price)
+    assert analysis.request == make_request(price_per_hour_usd=price)
 
 
 def test_no_batch_yet_is_an_answer(page: Client) -> None:

@@ -329,6 +329,7 @@ def test_csv_and_json_contain_what_is_shown(page: Client, member: User) -> None:
             "model": "BERT base",
             "current_batch_size": 16,
             "recommended_batch_size": analysis.recommended_batch_size,
+            "moves": [],
             "speedup": analysis.speedup,
             "has_gain": True,
             "source": "predicted",

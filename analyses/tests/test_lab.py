@@ -48,6 +48,10 @@ def set_defaults(admin: User, hours: object = 12, runs: object = 40, grid: objec
     )
 
 
+OF_WORKLOAD = dict.fromkeys(("precision", "optimizer", "sequence_length"), "default")
+"""What :data:`ASKED` leaves out."""
+
+
 def assumed(analysis: Analysis) -> list[object]:
     return [analysis.request[name] for name in ASSUMED]
 
@@ -64,7 +68,7 @@ def test_defaults_come_from_engine_and_catalogue_until_an_admin_sets_them(member
     assert analysis.assumed_by == {
         "hours_per_run": "lab", "runs_per_year": "lab", "price_per_hour_usd": "catalogue",
         "grid_co2e_grams_per_kwh": "lab",
-    }  # fmt: skip
+    } | OF_WORKLOAD  # fmt: skip
 
 
 def test_missing_assumptions_take_the_labs_defaults(
@@ -87,7 +91,7 @@ def test_given_assumptions_override_the_labs_defaults(member: User, admin: User)
     lab.set_price(admin, "a10", 0.5)
     own = dict(zip(ASSUMED, (0, "7", 3, "20"), strict=True))
     analysis = services.submit(member, ASKED | own)
-    assert (assumed(analysis), analysis.assumed_by) == ([0, 7, 3, 20], {})
+    assert (assumed(analysis), analysis.assumed_by) == ([0, 7, 3, 20], OF_WORKLOAD)
 
 
 def test_changed_defaults_do_not_change_an_analysis(
@@ -184,7 +188,7 @@ def test_the_demo_uses_the_labs_defaults(
     fill([Planned(1, "ada", when, ASKED | {"hours_per_run": 3})], lambda _line: None)
     analysis = Analysis.objects.get()
     assert assumed(analysis) == [3, 40, 0.4, 50]
-    assert analysis.assumed_by == dict.fromkeys(ASSUMED[1:], "lab")
+    assert analysis.assumed_by == dict.fromkeys(ASSUMED[1:], "lab") | OF_WORKLOAD
 
 
 def test_the_latest_price_applies_and_a_reset_is_remembered(admin: User) -> None:

@@ -61,7 +61,7 @@ def test_which_gpu_is_one_analysis_of_any_gpu(page: Client) -> None:
     analysis = ask(page, "gpu", most_usd_per_hour="2.5", price_per_hour_usd="9", gpu="a10")
     assert analysis.gpu == ANY
     assert analysis.request["most_usd_per_hour"] == 2.5
-    assert analysis.request["precision"] == "bf16-mixed"
+    assert analysis.request["precision"] == "fp32"
 
 
 def test_limits_count_only_where_the_gpu_is_asked_for(page: Client) -> None:

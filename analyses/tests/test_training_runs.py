@@ -19,8 +19,17 @@ from pytest_django.live_server_helper import LiveServer
 from rest_framework.test import APIClient
 
 from analyses import services
+from analyses.jobs import plans
 from analyses.jobs.lifecycle import move
-from analyses.models import Analysis, CountedSavings, Job, RunSavings, Status, Training
+from analyses.models import (
+    Analysis,
+    CountedSavings,
+    Job,
+    QueryKind,
+    RunSavings,
+    Status,
+    Training,
+)
 from analyses.savings.breakdown import Total, totals
 from analyses.selectors import savings_visible_to
 from analyses.stored_result import result_columns
@@ -32,7 +41,8 @@ from analyses.tests.factories import (
     make_training,
     make_user,
 )
-from analyses.training_runs.services import why_not_verified
+from analyses.tests.query_answers import answer_next, plan_with_answers
+from analyses.training_runs.services import store_report, why_not_verified
 from analyses.training_runs.side_by_side import side_by_side
 from engine.answer.amounts import trial_at
 from engine.core.choices import Precision
@@ -585,7 +595,7 @@ def test_a_file_with_one_wrong_run_adds_nothing(
 
 
 def test_runs_of_other_models_that_verified_before_do_so_no_more(member: User) -> None:
-    migration = import_module("analyses.migrations.0044_runs_of_other_models")
+    migration = import_module("analyses.migrations.0045_runs_of_other_models")
     right, mixed, wrong = (
         make_analysis(member, Status.SUCCEEDED, workload_key=key) for key in "abc"
     )
@@ -604,3 +614,13 @@ def test_runs_of_other_models_that_verified_before_do_so_no_more(member: User) -
     assert set(RunSavings.objects.values_list("training", flat=True)) == set(kept)
     verified_ones = CountedSavings.objects.filter(is_verified=True)
     assert set(verified_ones.values_list("analysis", flat=True)) == {right.pk, mixed.pk}
+
+
+def test_a_run_as_recommended_before_verifies_no_decision_that_came_later(
+    member: User, analysis: Analysis
+) -> None:
+    plans.submit(member, QueryKind.PLAN, plans.plan_request(analysis))
+    run, _ = store_report(member, _report(_record(analysis_id=analysis.pk)))
+    assert run.verifies
+    answer_next(QueryKind.PLAN, plan_with_answers())
+    assert not Training.objects.get(pk=run.pk).verifies

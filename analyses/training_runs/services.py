@@ -110,17 +110,15 @@ def _held_against(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def verify_reported(analyses: Collection[int]) -> None:
-    """Verify analyses that have just ended by the training runs reported before.
+    """Verify analyses with a new result or decision by the training runs reported before.
 
-    Call it in the transaction that stores the results, with the analyses locked.
+    Call it in the transaction that stores these, with the analyses locked.
     """
-    reports = Training.objects.filter(analysis__in=analyses, verifies=False)
-    verifying = [
-        run.pk
-        for run in reports.select_related("analysis")
-        if run.analysis and _verifies(run.analysis, TrainingRecord.parse(run.record))
-    ]
-    Training.objects.filter(pk__in=verifying).update(verifies=True)
+    for run in Training.objects.filter(analysis__in=analyses).select_related("analysis"):
+        analysis = run.analysis
+        verifies = analysis is not None and _verifies(analysis, TrainingRecord.parse(run.record))
+        if verifies != run.verifies:
+            Training.objects.filter(pk=run.pk).update(verifies=verifies)
 
 
 def _columns(member: User, body: ReportBody) -> dict[str, Any]:

@@ -65,9 +65,14 @@ class Answered:
 
     @property
     def current(self) -> Trial | None:
-        """The trial of the current batch; ``None`` also where there is no such batch yet."""
+        """The trial of the current batch, without the moves of a decision.
+
+        ``None`` also where there is no such batch yet.
+        """
         size = self.result.current_batch_size if self.result else None
-        return trial_at(self.result, size) if self.result and size else None
+        if not (self.result and size):
+            return None
+        return self.result.today or trial_at(self.result, size)
 
 
 Of = Callable[[Answered], Amount | None]

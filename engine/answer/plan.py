@@ -19,6 +19,8 @@ class GpuOption:
         gpu_name: Its display name.
         price_per_hour_usd: Price of one GPU; ``None`` where it is unknown, and then so is the cost.
         fits: Whether the smallest batch fits.
+        is_sure: Whether the recommended batch fits even at the high end of its prediction; ``None``
+            if an older version compared them.
         why_not: Reason why it does not, or why the GPU cannot run the workload at all; else empty.
         largest_batch_size: The largest batch that fits, per GPU.
         recommended_batch_size: The batch to train with there.
@@ -49,6 +51,7 @@ class GpuOption:
     hours_per_run: float | None = None
     usd_per_run: float | None = None
     speed_is_a_guess: bool = False
+    is_sure: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,9 @@ class Plan:
             the current GPU, from which the ladder's moves are compared; ``None`` without a GPU.
         assumptions: Hours of a run on the current GPU at the current batch, and runs per year.
         options: Every GPU of the catalogue, in its order.
-        cheapest: The GPU that fits at the lowest price per hour; ``None`` if none fits that has a
-            price. The next three leave GPUs aside whose speed is a guess.
+        cheapest: The GPU at the lowest price per hour; ``None`` if none fits that has a price. This
+            and the next two are of the GPUs that surely fit, if any does, without those whose speed
+            is a guess.
         best_value: The GPU with the lowest cost per million samples.
         fastest: The GPU with the most samples per second.
         ladder: The best combinations of moves on the current GPU, in order; empty if none is set.

@@ -20,6 +20,7 @@ from ..core.fields import NONE
 from ..features.length_distribution import FIELD, Lengths
 from ..gpus import GPUS, HOW_TO_LIST, LOCAL
 from ..gpus.checked import own_check
+from ..interface.defaults import defaults_taken
 from ..interface.request import FIELDS, AnalysisRequest
 from ..interface.result import AnalysisResult, BatchTrials, Trial
 from ..interface.texts import TextResult
@@ -71,6 +72,8 @@ def analyze(options: argparse.Namespace) -> int:
         from ..analysis import analyze  # loads torch
 
         result = analyze(request, emit, recorded=recorded)
+    taken = defaults_taken(given_fields(options), request)
+    result = replace(result, caveats=[*taken, *result.caveats])
     plain = result.to_dict() | _tokens(result.workload)
     answer(options, plain, lambda: render_analysis(result))
     return OK if pushing is None or pushing.send(request, result) else FAILED
@@ -91,8 +94,9 @@ def predict(options: argparse.Namespace) -> int:
 
         gpu, trial = predict_batch(request, emit, experience=Experience.here(recorded=recorded))
     used, workload = request.workload.versions_here, request.workload
-    plain = asdict(trial) | _token_speed(workload, trial) | {"software": used}
-    answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used))
+    taken = defaults_taken(given_fields(options), request)
+    plain = asdict(trial) | _token_speed(workload, trial) | {"software": used, "caveats": taken}
+    answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used, caveats=taken))
     return OK
 
 
@@ -177,6 +181,8 @@ def plan(options: argparse.Namespace) -> int:
             request = request_of(options)
             experience = Experience.here(recorded=recorded_of(options, request))
             made = plan(request, emit, experience)
+            taken = defaults_taken(given_fields(options), request)
+            made = replace(made, caveats=[*taken, *made.caveats])
     answer(options, made.to_dict() | _tokens(made.workload), lambda: render_plan(made))
     return OK if made.cheapest is not None else FAILED
 

@@ -9,11 +9,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..answer.figures import COST, LARGEST_BATCH, RECOMMENDED_BATCH, RECOMMENDED_COST, SPEEDUP
+from ..answer.figures import (
+    COST,
+    LARGEST_BATCH,
+    RECOMMENDED_BATCH,
+    RECOMMENDED_COST,
+    SPEED,
+    SPEEDUP,
+)
 from ..answer.ladder import best_of, by_gain
 from ..core.numbers import UNKNOWN, times_range, usd
 from ..core.sizes import gib
-from ..gpus import GPUS
+from ..gpus import GPUS, short_name
 from ..interface.result import Source
 from ..interface.tokens import Tokens, tokens_of
 from ..versions.software import in_words
@@ -52,16 +59,26 @@ def _trained(plan: Plan) -> str:
 
 
 def _verdict(plan: Plan) -> str:
-    roles = {
-        "cheapest that fits": plan.cheapest,
-        "best value": plan.best_value,
-        "fastest": plan.fastest,
-    }
-    named = [f"{role}: {GPUS[gpu].display_name}" for role, gpu in roles.items() if gpu]
+    by_name = {option.gpu: option for option in plan.options}
+    named = []
+    if plan.cheapest is not None:
+        price = usd(by_name[plan.cheapest].price_per_hour_usd)
+        named.append(f"lowest price: {_name(plan.cheapest)}, {price} per hour")
+    if plan.best_value is not None:
+        cost = COST.text(by_name[plan.best_value].usd_per_million_samples)
+        named.append(f"cheapest per sample: {_name(plan.best_value)}, {cost} per million")
+    if plan.fastest is not None:
+        speed = SPEED.with_unit(by_name[plan.fastest].samples_per_second)
+        named.append(f"fastest: {_name(plan.fastest)}, {speed}")
     if not named:
         return "It fits on no GPU in the catalogue."
-    text = "; ".join(named)
-    return f"{text[:1].upper()}{text[1:]} ({Source.PREDICTED})."
+    sure = any(option.is_sure for option in plan.options)
+    among = "Of the GPUs that surely fit" if sure else "No GPU surely fits. Of those that may"
+    return f"{among}, {'; '.join(named)} ({Source.PREDICTED}, prices {Source.ASSUMED})."
+
+
+def _name(gpu: str) -> str:
+    return short_name(GPUS[gpu].display_name)
 
 
 def _gpus(plan: Plan) -> Table:
@@ -97,11 +114,12 @@ def _gpu_row(option: GpuOption, plan: Plan, counted: Tokens | None) -> list[str]
 def _role(option: GpuOption, plan: Plan) -> str:
     roles = {
         "current": plan.current_gpu,
-        "cheapest": plan.cheapest,
-        "best value": plan.best_value,
+        "lowest price": plan.cheapest,
+        "cheapest per sample": plan.best_value,
         "fastest": plan.fastest,
     }
-    return ", ".join(role for role, gpu in roles.items() if gpu == option.gpu)
+    unsure = ["may not fit"] if option.is_sure is False else []
+    return ", ".join([*(role for role, gpu in roles.items() if gpu == option.gpu), *unsure])
 
 
 def _ladder(plan: Plan) -> list[RenderableType]:

@@ -43,7 +43,11 @@ class Analysis:
         source: ``measured`` or ``predicted``; empty without a result.
         verdict: The result in words; empty without one, and in lists.
         failure: Reason why there is no result, if it failed.
-        adopted: Whether its recommendation is marked as adopted.
+        adopted: Whether its decision is marked as adopted.
+        moves: The changes that batches, speedup and savings are with, such as ``bf16`` and
+            ``batch 200``; empty for the batch alone.
+        decision: What to do, in one sentence; empty without a result, and in lists. Its numbers are
+            in ``facts["decision"]``.
         tags: In alphabetical order.
         facts: All fields, as the API returns them.
         version: For :meth:`Lab.label`; empty in lists and for a new analysis.
@@ -70,6 +74,8 @@ class Analysis:
     version: str = ""
     goal: str = "batch"
     longest_tokens: int | None = None
+    moves: tuple[str, ...] = ()
+    decision: str = ""
 
     @property
     def is_final(self) -> bool:
@@ -104,6 +110,8 @@ class Analysis:
                 version=version,
                 goal=facts.get("goal", "batch"),
                 longest_tokens=facts.get("longest_tokens"),
+                moves=tuple(facts.get("moves") or ()),
+                decision=(facts.get("decision") or {}).get("sentence", ""),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise LabError(f"The lab's answer is not an analysis: {error!r}") from error

@@ -6,7 +6,7 @@ field means.
 
 from .catalogue import BUILT_IN, GPUS, added_gpus, by_family, read_catalogue, set_added, with_added
 from .gpu import Gpu, SelfChecked, Vendor
-from .names import ANY, HOW_TO_LIST, LOCAL, canonical_name, catalogue_name
+from .names import ANY, HOW_TO_LIST, LOCAL, canonical_name, catalogue_name, short_name
 
 __all__ = [
     "ANY",
@@ -23,5 +23,6 @@ __all__ = [
     "catalogue_name",
     "read_catalogue",
     "set_added",
+    "short_name",
     "with_added",
 ]

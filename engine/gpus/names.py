@@ -26,6 +26,11 @@ _MAX_NAMED = 8
 """Maximum number of GPUs that a message names."""
 
 
+def short_name(display_name: str) -> str:
+    """A GPU's name without its vendor's."""
+    return display_name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
 def canonical_name(text: object) -> str:
     """The catalogue name (or ``local``, or ``any``) for user input.
 

@@ -304,6 +304,37 @@ class BatchLengths:
 
 
 @dataclass(frozen=True)
+class GpuOffer:
+    """A workload on one of the GPUs that were compared, at the batch recommended there; predicted.
+
+    Attributes:
+        gpu: Its name in the catalogue.
+        fits: Whether the smallest batch fits.
+        is_sure: Whether the recommended batch fits even at the high end of its prediction.
+        why_not: Reason why it does not fit; else empty.
+        price_per_hour_usd: Price of one GPU, assumed.
+        largest_batch_size: The largest batch that fits, per GPU.
+        recommended_batch_size: The batch to train with there.
+        samples_per_second: At that batch, on all GPUs that share the work.
+        samples_per_second_low, samples_per_second_high: Its interval.
+        usd_per_million_samples: At that speed, for all those GPUs.
+    """
+
+    gpu: str
+    total_bytes: int
+    fits: bool
+    is_sure: bool = False
+    why_not: str = ""
+    price_per_hour_usd: float | None = None
+    largest_batch_size: int = 0
+    recommended_batch_size: int | None = None
+    samples_per_second: float | None = None
+    samples_per_second_low: float | None = None
+    samples_per_second_high: float | None = None
+    usd_per_million_samples: float | None = None
+
+
+@dataclass(frozen=True)
 class AnalysisResult:
     """The result of one analysis.
 
@@ -348,6 +379,7 @@ class AnalysisResult:
             ``None``.
         lengths: Lengths of the recommended batch; ``None`` if all samples are of one length, or an
             older version made it.
+        compared_gpus: The GPUs among which this one was chosen; empty where one was given.
     """
 
     model_name: str
@@ -381,6 +413,7 @@ class AnalysisResult:
     fastest_batch_size: int | None = None
     today: Trial | None = None
     lengths: BatchLengths | None = None
+    compared_gpus: list[GpuOffer] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

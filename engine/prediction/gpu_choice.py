@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from ..answer.economics import usd_per_million_samples
 from ..core.errors import DoesNotFit, InvalidInput
+from ..core.numbers import usd
 from ..core.sizes import GIB
 from ..events import Event, Log, Stage
 from ..gpus import Gpu
 from ..gpus.checked import known_gpus
 from ..interface.request import AnalysisRequest
+from ..interface.result import GpuOffer
 from ..traces.workloads import Emit, KeptTraces
 from ..tracing.lowering import behaviour_of
 from .analysis import Prediction, price_per_hour
@@ -27,17 +29,39 @@ class Offer:
     """A workload on one GPU at the batch that is recommended there; predicted, at assumed prices.
 
     Attributes:
-        is_sure: Whether it fits even at the high end of its prediction.
+        listed: What the result tells of it.
         usd_per_hour: Price of all GPUs that share the work.
         hours_per_million: Time for a million samples.
         usd_per_million: Cost of a million samples.
     """
 
     gpu: Gpu
-    is_sure: bool
+    listed: GpuOffer
     usd_per_hour: float
     hours_per_million: float
     usd_per_million: float
+
+    @property
+    def is_sure(self) -> bool:
+        return self.listed.is_sure
+
+
+@dataclass(frozen=True)
+class GpuChoice:
+    """The GPU that was chosen.
+
+    Attributes:
+        request: The request for it.
+        claim: Its merit, with its condition and number: ``cheapest that surely fits, $654 per
+            million samples``.
+        reason: The same in a sentence, with the runners-up.
+        compared: Every GPU that was compared.
+    """
+
+    request: AnalysisRequest
+    claim: str
+    reason: str
+    compared: list[GpuOffer]
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,10 @@ class Shortage:
     gpu: Gpu
     batch_size: int
     needed_bytes: int
+
+    @property
+    def listed(self) -> GpuOffer:
+        return GpuOffer(self.gpu.name, self.gpu.total_bytes, fits=False, why_not=str(self))
 
     def __str__(self) -> str:
         needed, has = self.needed_bytes / GIB, self.gpu.total_bytes / GIB
@@ -60,7 +88,7 @@ def choose_gpu(
     traced: KeptTraces,
     experience: Experience,
     prices: Mapping[str, float],
-) -> tuple[AnalysisRequest, str]:
+) -> GpuChoice:
     """Choose the GPU that surely fits a workload at the lowest cost, within the request's limit.
 
     Args:
@@ -69,9 +97,6 @@ def choose_gpu(
         traced: Traces the workload.
         experience: The steps that were measured before.
         prices: USD per GPU-hour by catalogue name, where it is not the catalogue's.
-
-    Returns:
-        The request for that GPU, and why it was chosen, in a sentence.
 
     Raises:
         InvalidInput: If no GPU can run the workload, or none is within the limit.
@@ -93,9 +118,16 @@ def choose_gpu(
     if not within:
         raise InvalidInput(_beyond_limit(request, sure))
     best, *others = sorted(within, key=lambda offer: offer.usd_per_million)
-    reason = _reason(best, others)
+    cheaper = [one for one in offers if one.usd_per_million < best.usd_per_million]
+    claim = _claim(best, is_limited=_is_limited(request))
+    reason = _reason(best, claim, others, cheaper)
     emit(Log(reason))
-    return _request_on(request, best.gpu, prices.get(best.gpu.name)), reason
+    return GpuChoice(
+        _request_on(request, best.gpu, prices.get(best.gpu.name)),
+        claim,
+        reason,
+        [one.listed for one in found if not isinstance(one, InvalidInput)],
+    )
 
 
 def _comparable(request: AnalysisRequest, prices: Mapping[str, float]) -> tuple[list[Gpu], str]:
@@ -142,14 +174,28 @@ def _on(
         shortage = Shortage(gpu, smallest.batch_size, smallest.device_used_bytes or 0)
         emit(Log(f"{shortage}, so it does not fit"))
         return shortage
-    speed = predict(limits.choice.batch_size).samples_per_second
-    if not speed:
+    trial = predict(limits.choice.batch_size)
+    speed, seconds = trial.samples_per_second, trial.step_seconds
+    shortest, longest = trial.step_seconds_low, trial.step_seconds_high
+    if not (speed and seconds and shortest and longest):
         raise ValueError(f"batch {limits.choice.batch_size} is recommended and has no speed")
     per_hour = price_per_hour(there, gpu) * request.world_size
     cost = usd_per_million_samples(per_hour, speed)
     emit(Log(f"{gpu.display_name}: ${cost:,.2f} per million samples, at an assumed price"))
-    is_sure = limits.safe_batch_size >= limits.choice.batch_size
-    return Offer(gpu, is_sure, per_hour, 1e6 / speed / _SECONDS_PER_HOUR, cost)
+    listed = GpuOffer(
+        gpu.name,
+        gpu.total_bytes,
+        fits=True,
+        is_sure=limits.safe_batch_size >= limits.choice.batch_size,
+        price_per_hour_usd=price_per_hour(there, gpu),
+        largest_batch_size=limits.outcome.largest_batch_size,
+        recommended_batch_size=limits.choice.batch_size,
+        samples_per_second=speed,
+        samples_per_second_low=speed * seconds / longest,
+        samples_per_second_high=speed * seconds / shortest,
+        usd_per_million_samples=cost,
+    )
+    return Offer(gpu, listed, per_hour, 1e6 / speed / _SECONDS_PER_HOUR, cost)
 
 
 def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> AnalysisRequest:
@@ -206,21 +252,53 @@ def _beyond_limit(request: AnalysisRequest, offers: Sequence[Offer]) -> dict[str
         )
     if request.most_hours_per_million is not None:
         wrong["most_hours_per_million"] = (
-            f"no GPU is that fast; the fastest is {fastest.gpu.display_name} with "
+            f"no GPU is that fast; the fastest that fits is {fastest.gpu.display_name} with "
             f"{fastest.hours_per_million:,.3g} hours per million samples, as predicted"
         )
     return wrong
 
 
-def _reason(best: Offer, others: Sequence[Offer]) -> str:
-    sentence = (
-        f"{best.gpu.display_name} costs least of the GPUs that surely fit it: "
-        f"${best.usd_per_million:,.2f} per million samples, at an assumed price"
-    )
-    if others:
-        then = f"then {others[0].gpu.display_name} at ${others[0].usd_per_million:,.2f}"
-        return f"{sentence}; {then}."
-    return f"{sentence}; it is the only one that fits within the limits."
+def _is_limited(request: AnalysisRequest) -> bool:
+    return request.most_usd_per_hour is not None or request.most_hours_per_million is not None
+
+
+def _claim(best: Offer, *, is_limited: bool) -> str:
+    """The merit of the chosen GPU: its condition and its number."""
+    among = "surely fits" if best.is_sure else "may fit"
+    limit = " within the limits" if is_limited else ""
+    return f"cheapest that {among}{limit}, {_cost(best)} per million samples"
+
+
+def _reason(best: Offer, claim: str, others: Sequence[Offer], cheaper: Sequence[Offer]) -> str:
+    """Why a GPU was chosen, with the next three, and those that would cost less.
+
+    Args:
+        best: The chosen one.
+        claim: Its merit.
+        others: Those that could have been chosen too, the cheapest first.
+        cheaper: Those that cost less and could not.
+    """
+    said = [f"{best.gpu.display_name} is the {claim}, at an assumed price."]
+    if runners_up := others[:_RUNNERS_UP]:
+        said.append(f"Runners-up: {_listed(runners_up)}.")
+    unsure = [one for one in cheaper if not one.is_sure]
+    beyond = [one for one in cheaper if one.is_sure]
+    for group, why in ((unsure, "may not fit"), (beyond, "exceeds the limits")):
+        if group:
+            first = sorted(group, key=lambda one: one.usd_per_million)[:_RUNNERS_UP]
+            said.append(f"Cheaper, but {why}: {_listed(first)}.")
+    return " ".join(said)
+
+
+_RUNNERS_UP = 3
+
+
+def _listed(offers: Sequence[Offer]) -> str:
+    return ", ".join(f"{one.gpu.display_name} {_cost(one)}" for one in offers)
+
+
+def _cost(offer: Offer) -> str:
+    return usd(offer.usd_per_million)
 
 
 def _without_repeats(emit: Emit) -> Emit:

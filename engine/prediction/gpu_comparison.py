@@ -83,7 +83,7 @@ def compared(
     """
     fitting = [option for option in options if option.fits]
     own = next((one for one in fitting if here is not None and one.gpu == here.name), None)
-    compared = [option for option in fitting if not option.speed_is_a_guess]
+    compared = best_known(options)
     return Plan(
         model_name=name,
         workload=None,
@@ -104,6 +104,12 @@ def compared(
         caveats=_caveats(request, here, speed_today),
         software={},
     )
+
+
+def best_known(options: Sequence[GpuOption]) -> list[GpuOption]:
+    """The GPUs to name the best of: of known speed, and those that surely fit if any does."""
+    known = [option for option in options if option.fits and not option.speed_is_a_guess]
+    return [option for option in known if option.is_sure] or known
 
 
 class Predict(Protocol):
@@ -174,6 +180,7 @@ def _with_speed(
     return replace(
         option,
         fits=True,
+        is_sure=limits.safe_batch_size >= recommended.batch_size,
         largest_batch_size=limits.outcome.largest_batch_size,
         recommended_batch_size=recommended.batch_size,
         gradient_accumulation=request.accumulation_at(recommended.batch_size),

@@ -38,7 +38,7 @@ from ..core.errors import DoesNotFit, EngineError, InvalidInput
 from ..core.numbers import times
 from ..core.sizes import gib_of
 from ..events import Event
-from ..gpus import Gpu
+from ..gpus import Gpu, short_name
 from ..interface.request import AnalysisRequest, Request
 from ..interface.result import Source, Trial
 from ..step.building import blaming_the_config
@@ -49,6 +49,7 @@ from ..tracing.trace import Category
 from .analysis import Prediction, price_per_hour
 from .caveats import COMPARED
 from .correction import Correction
+from .gpu_comparison import best_known
 from .moves import LESS_ACCUMULATION, Combination, Reached, least_bytes
 from .probe import predict_step, predict_trial
 from .step_time import host_decides, predict_step_seconds, ratio_span
@@ -347,7 +348,7 @@ def _global_batch(request: AnalysisRequest, batch_size: int) -> int:
 def other_gpus(
     request: AnalysisRequest, options: Sequence[GpuOption], today: float | None
 ) -> list[Rung]:
-    """The GPU with the cheapest million samples, and the fastest, as rungs.
+    """The GPU with the cheapest million samples, and the fastest, of those that surely fit.
 
     Args:
         request: The unchanged workload.
@@ -357,7 +358,7 @@ def other_gpus(
     """
     fitting = [option for option in options if option.fits]
     own = next((option for option in fitting if option.gpu == request.gpu), None)
-    compared = [option for option in fitting if not option.speed_is_a_guess]
+    compared = best_known(options)
     priced = [option for option in compared if option.usd_per_million_samples is not None]
     best = [
         min(priced, key=lambda option: option.usd_per_million_samples or 0.0, default=None),
@@ -375,7 +376,7 @@ def _on_gpu(
 ) -> Rung:
     """The rung of another GPU; ``usd_today`` is what a run costs today."""
     batch_size, speed = option.recommended_batch_size or 0, option.samples_per_second or 0.0
-    move = Move(_short(option.gpu_name), {"gpu": option.gpu}, effort=Effort.MACHINE)
+    move = Move(short_name(option.gpu_name), {"gpu": option.gpu}, effort=Effort.MACHINE)
     moves = [move, *_batch_move(request, request, batch_size)]
     names = [one.name for one in moves]
     rung = Rung(
@@ -416,8 +417,3 @@ def _is_cheaper(usd_today: float | None, usd_per_run: float | None) -> bool:
     if not (usd_today and usd_per_run):
         return False
     return _is_worth_it(speedup(usd_per_run, usd_today, within(GPUS_NOISE)))
-
-
-def _short(gpu_name: str) -> str:
-    """A GPU's name without its vendor's."""
-    return gpu_name.removeprefix("NVIDIA ").removeprefix("GeForce ")

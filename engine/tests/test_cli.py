@@ -258,7 +258,9 @@ def test_the_answer_goes_to_stdout_and_everything_else_to_stderr(
     stand_in(chatty)
     assert main(["analyze", "bert", "--gpu", "a10", "--json"]) == 0
     out, err = capsys.readouterr()
+    taken = "Assumed, since it was not given: fp32, adamw, 128 tokens."
     expected = ANALYSIS.to_dict() | {"tokens_per_sample": 128}
+    expected |= {"caveats": [taken, *ANALYSIS.caveats]}
     assert json.loads(out) == json.loads(json.dumps(expected))
     assert err.splitlines() == [
         "Tracing [bold] steps",

@@ -19,7 +19,7 @@ from engine.interface.result import Source, Trial
 from engine.prediction import gpu_choice
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.correction import NO_EXPERIENCE
-from engine.prediction.gpu_choice import choose_gpu
+from engine.prediction.gpu_choice import GpuChoice, choose_gpu
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
 from engine.prediction.probe import timed
@@ -27,7 +27,7 @@ from engine.tests.conftest import step_of
 from engine.traces.workloads import KeptTraces
 
 WIDE = RelativeRange(0.8, 1.25)
-Choose = Callable[..., tuple[AnalysisRequest, str]]
+Choose = Callable[..., GpuChoice]
 
 
 def ask(**fields: object) -> AnalysisRequest:
@@ -59,7 +59,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
         gib_per_sample: float = 0.1,
         logged: list[Event] | None = None,
         **prices: float,
-    ) -> tuple[AnalysisRequest, str]:
+    ) -> GpuChoice:
         def prediction(_request: Any, gpu: Gpu, *_: Any) -> SimpleNamespace:
             return SimpleNamespace(
                 predict=lambda size, careful=False: trial_on(gpu, size, gib_per_sample),
@@ -100,16 +100,41 @@ def surely_fitting() -> list[Gpu]:
 
 
 def test_the_best_value_of_those_that_surely_fit_is_chosen(choose: Choose) -> None:
-    chosen, reason = choose(ask())
-    best = min(surely_fitting(), key=value)
-    assert chosen.gpu == best.name
-    assert reason.startswith(f"{best.display_name} costs least of the GPUs that surely fit it")
-    assert "at an assumed price" in reason
+    found = choose(ask())
+    ranked = sorted(surely_fitting(), key=value)
+    best, *runners_up = ranked[:4]
+    assert found.request.gpu == best.name
+    assert found.reason.startswith(f"{best.display_name} is the cheapest that surely fits, $")
+    assert "at an assumed price" in found.reason
+    named = found.reason.split("Runners-up: ")[1]
+    assert all(f"{gpu.display_name} $" in named for gpu in runners_up)
+
+
+def test_a_cheaper_gpu_that_may_not_fit_is_named_with_its_number(choose: Choose) -> None:
+    sure = {gpu.name for gpu in surely_fitting()}
+    unsure = next((gpu for gpu in COMPARED if gpu.name not in sure and found_on(gpu).choice), None)
+    if unsure is None:
+        pytest.skip("every compared GPU surely fits this workload")
+    found = choose(ask(), **{unsure.name.replace("-", "_"): 0.0001})
+    assert found.request.gpu != unsure.name
+    assert f"Cheaper, but may not fit: {unsure.display_name}" in found.reason
+
+
+def test_every_gpu_that_was_compared_is_in_the_result(choose: Choose) -> None:
+    found = choose(ask())
+    assert {offer.gpu for offer in found.compared} == {gpu.name for gpu in COMPARED}
+    chosen = next(offer for offer in found.compared if offer.gpu == found.request.gpu)
+    cheaper = [
+        offer for offer in found.compared
+        if offer.is_sure
+        and (offer.usd_per_million_samples or 0) < (chosen.usd_per_million_samples or 0)
+    ]  # fmt: skip
+    assert not cheaper
 
 
 def test_without_a_current_batch_each_gpu_is_judged_at_its_own(choose: Choose) -> None:
     logged: list[Event] = []
-    chosen, _ = choose(ask(current_batch_size=None), logged=logged)
+    chosen = choose(ask(current_batch_size=None), logged=logged).request
     assert chosen.current_batch_size is None
     gpu = GPUS[chosen.gpu]
     limits = find_limits(chosen, gpu, lambda batch_size: trial_on(gpu, batch_size, 0.1))
@@ -120,21 +145,21 @@ def test_without_a_current_batch_each_gpu_is_judged_at_its_own(choose: Choose) -
 
 
 def test_a_price_of_the_lab_counts(choose: Choose) -> None:
-    chosen, _ = choose(ask(), h100=0.01)
+    chosen = choose(ask(), h100=0.01).request
     assert chosen.gpu == "h100"
     assert chosen.assumptions.price_per_hour_usd == 0.01
 
 
 def test_a_limit_on_the_price_keeps_others_out(choose: Choose) -> None:
     most = 1.0
-    chosen, _ = choose(ask(most_usd_per_hour=most))
+    chosen = choose(ask(most_usd_per_hour=most)).request
     affordable = [gpu for gpu in surely_fitting() if price(gpu) <= most]
     assert chosen.gpu == min(affordable, key=value).name
     assert chosen.most_usd_per_hour is None  # it is the request for that GPU from now on
 
 
 def test_a_limit_on_the_time_keeps_slow_ones_out(choose: Choose) -> None:
-    chosen, _ = choose(ask(most_hours_per_million=1e6 / 3000 / 3600))
+    chosen = choose(ask(most_hours_per_million=1e6 / 3000 / 3600)).request
     fast = [gpu for gpu in surely_fitting() if gpu.memory_bytes_per_second > 3000e9]
     assert chosen.gpu in {gpu.name for gpu in fast}
 
@@ -143,7 +168,10 @@ def test_a_limit_on_the_time_keeps_slow_ones_out(choose: Choose) -> None:
     ("limit", "said"),
     [
         ({"most_usd_per_hour": 0.001}, r"no GPU that fits costs so little; the cheapest is .+ USD"),
-        ({"most_hours_per_million": 1e-9}, r"no GPU is that fast; the fastest is .+ hours"),
+        (
+            {"most_hours_per_million": 1e-9},
+            r"no GPU is that fast; the fastest that fits is",
+        ),
     ],
 )
 def test_a_limit_that_no_gpu_keeps_is_refused_with_the_nearest(
@@ -168,7 +196,7 @@ def test_what_fits_on_none_says_what_is_nearest_and_what_to_try(choose: Choose) 
 
 def test_a_gpu_is_compared_only_with_a_price_and_a_known_speed(choose: Choose) -> None:
     logged: list[Event] = []
-    chosen, _ = choose(ask(), logged=logged, gb200=0.01, mi300x=0.001)
+    chosen = choose(ask(), logged=logged, gb200=0.01, mi300x=0.001).request
     assert chosen.gpu == "gb200"  # the lab's price is one
     left_out = next(event.message for event in logged if isinstance(event, Log))
     assert "NVIDIA GB200" not in left_out
@@ -177,7 +205,7 @@ def test_a_gpu_is_compared_only_with_a_price_and_a_known_speed(choose: Choose) -
 
 
 def test_a_gpu_that_cannot_run_it_is_not_chosen(choose: Choose) -> None:
-    chosen, _ = choose(ask(precision="bf16-mixed"), v100_32gb=0.001)
+    chosen = choose(ask(precision="bf16-mixed"), v100_32gb=0.001).request
     assert GPUS[chosen.gpu].bf16_flops is not None
 
 
@@ -214,8 +242,10 @@ def test_one_analysis_answers_for_the_chosen_gpu(monkeypatch: pytest.MonkeyPatch
     request = AnalysisRequest.parse({"config": config, "gpu": ANY, "sequence_length": 16})
     result = analyze(request, lambda _: None)
     assert [result.gpu.name] == [GPUS[name].display_name for name in asked]
-    assert "costs least of the" in result.caveats[0]
+    assert "is the cheapest that surely fits" in result.caveats[0]
     batch = f"batch {result.recommended_batch_size:,}"
-    assert result.decision == f"Train on {result.gpu.name} with {batch}: it is cheapest per sample."
+    assert f"{batch}: cheapest that surely fits, " in result.decision
+    assert result.decision.endswith("per million samples.")
+    assert result.gpu.name in {GPUS[offer.gpu].display_name for offer in result.compared_gpus}
     assert result.verdict.startswith(result.decision)
     assert len(result.decision.split()) <= 15

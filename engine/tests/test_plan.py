@@ -224,7 +224,7 @@ def test_the_tables_fit_80_columns(planned: Callable[..., Plan]) -> None:
     text = shown(planned(ask("a10", precision="bf16-mixed", current_batch_size=4)))
     assert max(len(line) for line in text.splitlines()) <= 80
     for words in (
-        "Cheapest that fits",
+        "Of the GPUs that surely fit",
         "GPUs that cannot be used",
         "has no bf16",
         "$",

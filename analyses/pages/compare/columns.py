@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django.http import QueryDict
 from django.urls import reverse
 
-from analyses.chips import chips
+from analyses.chips import chips_of
 from analyses.figures.answered import answered
 from analyses.formatting import gpu_of, model_name
 from analyses.models import Analysis
@@ -85,8 +85,8 @@ def _labels(analyses: Sequence[Analysis]) -> list[str]:
 
 
 def parts_of(analysis: Analysis) -> list[str]:
-    """Model, GPU and the other chips."""
-    *others, gpu = chips(analysis)
+    """Model, GPU and the other chips: the settings of today, which are what is compared."""
+    *others, gpu = chips_of(analysis.request, gpu_of(analysis))
     return [model_name(analysis.model), gpu, *others]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from analyses.decided import decided_moves
 from analyses.formatting import gpu_of
 from analyses.pages.compare.columns import Column
 from analyses.pages.settings import settings_of
@@ -93,7 +94,7 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
     """A row per number of the results, each with its difference from the baseline."""
     baseline = next((column for column in columns if column.pk == base), None)
     alike = all(same_work(column, columns[0]) for column in columns)
-    rows = []
+    rows = [_decision_row(columns)]
     for figure in FIGURES:
         held_against = cell_of(figure, baseline) if baseline else Cell(UNKNOWN)
         cells = []
@@ -107,6 +108,12 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
             cells = with_best(cells, figure.better) if alike else cells
             rows.append(Row(figure.full_label, cells, figure.name, figure.unit.name))
     return rows
+
+
+def _decision_row(columns: Sequence[Column]) -> Row:
+    """The changes that the results are with; a dash where only the batch changes."""
+    moves = [", ".join(decided_moves(column.analysis)) for column in columns]
+    return Row("Changes decided", [Cell(each or UNKNOWN) for each in moves])
 
 
 def same_work(one: Column, other: Column) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analyses.decided import decided_fields
 from analyses.formatting import gpu_of
 from analyses.pages.compare.columns import Column, parts_of
 from analyses.pages.compare.rows import Cell, cell_of, overlap, same_work, setting_rows
@@ -53,6 +54,7 @@ COST = Measure(figures.COST, "cost per sample")
 TOKENS = Measure(figures.TOKEN_SPEED, "tokens per second")
 SAMPLES = Measure(figures.SPEED, "samples per second")
 AT_CURRENT = Measure(figures.CURRENT_SPEED, "samples per second")
+TODAY = Measure(figures.CURRENT_SPEED, "samples per second, with today's settings,")
 COST_AT_CURRENT = Measure(figures.COST_AT_CURRENT, "cost per sample")
 
 
@@ -113,8 +115,11 @@ def measure_of(columns: Sequence[Column]) -> Measure:
         is_sweep = len(by_gpu) > len(hardware) and len(batches) > 1 and None not in batches
         return COST_AT_CURRENT if is_sweep else COST
     differing = {row.label for row in setting_rows(columns) if row.differs}
+    changed = {FIELDS[name].label for one in columns for name in decided_fields(one.analysis)}
     if differing == {FIELDS["current_batch_size"].label}:
         return AT_CURRENT
+    if differing & changed:  # a decision changes what is compared
+        return TODAY
     has_tokens = all(cell_of(TOKENS.figure, column).value for column in columns)
     return TOKENS if has_tokens else SAMPLES
 

@@ -69,6 +69,10 @@ class Column:
     is_setting: bool = False
 
 
+def _listed(moves: list[str] | None) -> list[str]:
+    return moves or []
+
+
 def _time(at: datetime | None) -> str | None:
     return at.isoformat(timespec="seconds") if at else None
 
@@ -112,6 +116,7 @@ COLUMNS = (
         (
             Cell("current_batch_size", ("current_batch_size",)),
             Cell("recommended_batch_size", ("recommended_batch_size",)),
+            Cell("moves", ("decided__moves",), _listed),
         ),
         note="current → recommended",
         is_number=True,

@@ -30,7 +30,7 @@ from analyses.pages.history.labels import with_labels
 from analyses.pages.history.search import suggestions
 from analyses.pages.history.selection import BadSelection, ids_from
 from analyses.permissions import may_delete_view, may_see_lab
-from analyses.selectors import Count, slice_of, visible_to
+from analyses.selectors import Count, slice_of, visible_to, with_decision
 from memorymark_site.operations.downloads import download
 
 PAGE_SIZE = 25
@@ -180,7 +180,8 @@ def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
     first = (number - 1) * PAGE_SIZE
     found = slice_of(analyses, first, first + PAGE_SIZE + 1)
     wanted = found.ids
-    rows = with_labels(Analysis.objects.select_related("owner", "push")).defer("result")
+    labelled = with_labels(Analysis.objects.select_related("owner", "push"))
+    rows = with_decision(labelled).defer("result")
     by_id = rows.in_bulk(wanted)
     return Page(
         rows=[by_id[pk] for pk in wanted[:PAGE_SIZE] if pk in by_id],

@@ -143,8 +143,8 @@ class AnalysisForm(forms.Form):
             ),
             "precision": select(
                 precision.label,
-                [(USUAL_PRECISION, "usual for the GPU"), *precisions],
-                f"{_USUALLY} {precision.described.help}",
+                [*precisions, (USUAL_PRECISION, "usual for the GPU")],
+                f"{precision.described.help} {_USUALLY}",
             ),
             "compared_models": ticks("Models", preset_choices(), one_each),
             "compared_precisions": ticks(

@@ -58,7 +58,7 @@ _ABOUT = {
 }
 
 USUAL_PRECISION = "usual"
-"""The form's default precision: depends on the GPU."""
+"""The precision that depends on the GPU; a choice of the form, and what training presets set."""
 
 LORA_RANK = 16
 """Assumed: guides use 8 to 64."""

@@ -11,7 +11,7 @@ from django import forms
 from analyses.formatting import plain_number
 from analyses.lab import lab_assumptions
 from analyses.pages.new.form import BATCH_OF, NO_BATCH, AnalysisForm
-from analyses.pages.new.questions import USUAL_PRECISION, Question
+from analyses.pages.new.questions import Question
 from analyses.pages.new.widgets import OTHER_MODEL
 from engine.core.choices import Goal
 from engine.core.fields import Field
@@ -26,10 +26,10 @@ _MAX_LINKED_LENGTH = 500
 
 
 def default_values() -> dict[str, str]:
-    """The values of an empty form: BERT on an A10 in its usual precision, the lab's defaults."""
+    """The values of an empty form: BERT on an A10, the engine's defaults and the lab's."""
     request = AnalysisRequest(Workload("bert"), gpu="a10", assumptions=lab_assumptions())
     values = values_of(request.to_dict())
-    return values | {"sequence_length": "", "batch_multiple": "", "precision": USUAL_PRECISION}
+    return values | {"sequence_length": "", "batch_multiple": ""}
 
 
 def values_of(request: Mapping[str, Any]) -> dict[str, str]:

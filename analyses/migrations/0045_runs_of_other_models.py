@@ -63,7 +63,7 @@ NO_RUN_YET = 3_652_059
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("analyses", "0043_measured_steps"),
+        ("analyses", "0044_stored_decisions"),
     ]
 
     operations = [

@@ -1,0 +1,335 @@
+"""One decision and one number: every place that shows an analysis shows the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from analyses import services
+from analyses.chips import chips
+from analyses.figures.decision import DecisionFigures, decision_figures
+from analyses.jobs import lease, plans, recovery
+from analyses.jobs.engine_output import Failure
+from analyses.models import (
+    Analysis,
+    CountedSavings,
+    Decided,
+    Job,
+    Node,
+    Notification,
+    NotificationChoices,
+    Query,
+    QueryKind,
+    Status,
+)
+from analyses.notifications.message import of_ended
+from analyses.pages.new.values import default_values
+from analyses.pages.sharing import create_link
+from analyses.tests.factories import (
+    lease_on,
+    make_analysis,
+    make_request,
+    make_result,
+    make_text_analysis,
+    make_user,
+)
+from analyses.tests.query_answers import answer_next, plan_with_answers, take_next
+from engine.client.lab import Analysis as ClientAnalysis
+from engine.core.numbers import times, usd
+from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
+from engine.interface.result import AnalysisResult, GpuOffer
+
+MOVES = ["bf16", "batch 64"]
+
+
+@pytest.fixture
+def node(db: None) -> Node:
+    return Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+def finish(owner: User, result: AnalysisResult | None = None, **fields: Any) -> Analysis:
+    """An analysis that a worker has just finished."""
+    submitted = services.submit(owner, make_request(**fields))
+    lease.finish(lease_on(submitted), result or make_result())
+    return Analysis.objects.get(pk=submitted.pk)
+
+
+def decided(owner: User, **fields: Any) -> Analysis:
+    """The same, once its plan is answered too."""
+    analysis = finish(owner, **fields)
+    answer_next(QueryKind.PLAN, plan_with_answers())
+    return Analysis.objects.get(pk=analysis.pk)
+
+
+def figures(analysis: Analysis) -> DecisionFigures:
+    found = decision_figures(analysis)
+    assert found is not None
+    return found
+
+
+# Asking and storing
+
+
+def test_a_predicted_analysis_asks_for_its_plan_when_it_has_succeeded(
+    member: User, node: Node
+) -> None:
+    analysis = finish(member)
+    query = Query.objects.get(kind=QueryKind.PLAN)
+    assert query.request == plans.plan_request(analysis).to_dict()
+    assert not query.for_pages  # no page keeps it alive
+    assert Job.objects.get(query=query).priority == 0  # those that pages wait for come first
+
+
+def test_no_plan_is_asked_for_unasked_where_nothing_is_trained_yet(member: User) -> None:
+    no_batch = make_request(current_batch_size=None)
+    make_analysis(member, Status.SUCCEEDED, make_result(current=None), request=no_batch)
+    make_text_analysis(member)
+    plans.ask_for(Analysis.objects.values_list("pk", flat=True))
+    assert not Query.objects.exists()
+
+
+def test_a_page_that_waits_makes_the_plan_more_urgent(page: Client, member: User) -> None:
+    analysis = finish(member)
+    page.post(f"/{analysis.pk}/advice/")
+    assert Job.objects.get(query__kind=QueryKind.PLAN).priority == 1
+
+
+def test_until_its_plan_is_known_an_analysis_says_its_own_answer(member: User, node: Node) -> None:
+    before = figures(finish(member))
+    assert (before.moves, before.batch_size) == ([], 128)
+    answer_next(QueryKind.PLAN, plan_with_answers())
+    after = figures(Analysis.objects.get())
+    assert (after.moves, after.batch_size) == (MOVES, 64)
+    assert after.with_todays_settings.batch_size == 128
+    assert after.with_todays_settings.speedup == before.speedup
+
+
+def test_equal_analyses_of_others_get_the_decision_too(member: User, node: Node) -> None:
+    first = decided(member)
+    again = services.submit(make_user("alan"), make_request())  # reuses the result
+    assert again.answered_from == first
+    assert figures(Analysis.objects.get(pk=again.pk)).moves == MOVES
+
+
+def test_an_analysis_from_another_batch_keeps_its_own(member: User, node: Node) -> None:
+    other = make_analysis(member, Status.SUCCEEDED, request=make_request(current_batch_size=32))
+    decided(member)
+    assert figures(Analysis.objects.get(pk=other.pk)).moves == []
+
+
+def test_the_answer_which_gpu_stays_and_its_map_is_there_at_once(
+    page: Client, member: User, node: Node
+) -> None:
+    offers = [
+        GpuOffer(
+            gpu, GPUS[gpu].total_bytes, fits=True, is_sure=is_sure, price_per_hour_usd=1.0,
+            largest_batch_size=264, recommended_batch_size=128, samples_per_second=speed,
+            samples_per_second_low=speed, samples_per_second_high=speed,
+            usd_per_million_samples=1 / 3600 * 1e6 / speed,
+        )
+        for gpu, is_sure, speed in (("a10", True, 300.0), ("t4", True, 60.0), ("l4", False, 9000.0))
+    ]  # fmt: skip
+    request = make_request(current_batch_size=None)
+    result = make_result(current=None, compared_gpus=offers)
+    analysis = make_analysis(member, Status.SUCCEEDED, result, request=request)
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert "GPU map" in html
+    assert "Cheapest per sample that surely fits: A10, " in html
+    assert "Cheaper, but may not fit: L4 " in html
+    plans.submit(member, QueryKind.PLAN, plans.plan_request(analysis))
+    answer_next(QueryKind.PLAN, plan_with_answers())
+    assert figures(Analysis.objects.get(pk=analysis.pk)).moves == []
+
+
+def test_a_plan_of_an_earlier_version_is_taken_over_once(member: User, node: Node) -> None:
+    analysis = decided(member)
+    Decided.objects.all().delete()
+    Query.objects.update(is_taken_over=False)
+    recovery.recover()
+    assert figures(Analysis.objects.get(pk=analysis.pk)).moves == MOVES
+    assert plans.catch_up() == 0
+
+
+def test_undoing_an_adoption_leaves_the_advice(member: User, node: Node) -> None:
+    analysis = decided(member)
+    services.adopt(analysis, member)
+    services.undo_adoption(Analysis.objects.get(), member)
+    assert figures(Analysis.objects.get()).moves == MOVES
+
+
+def test_the_totals_count_the_decision(member: User, node: Node) -> None:
+    analysis = decided(member)
+    counted, found = CountedSavings.objects.get(), figures(analysis)
+    assert counted.usd_per_year_low == pytest.approx(found.usd_per_year_low)
+    assert counted.usd_per_year_high == pytest.approx(found.usd_per_year_high)
+    assert counted.at_low_end  # nobody has measured a speedup of 2.5
+    assert counted.usd_per_year == pytest.approx(found.usd_per_year_low)
+
+
+def test_a_message_waits_for_the_plan_a_while(member: User, node: Node) -> None:
+    NotificationChoices.objects.create(member=member, by_email=True, only_after_seconds=0)
+    finish(member)
+    told = Job.objects.get(notification__isnull=False)
+    assert told.not_before > timezone.now() + timedelta(minutes=4)
+    answer_next(QueryKind.PLAN, plan_with_answers())
+    told.refresh_from_db()
+    assert told.not_before <= timezone.now()
+    assert "Switch to bf16 and batch 64" in json.dumps(
+        of_ended(Notification.objects.get().analysis).payload
+    )
+
+
+def test_a_message_does_not_wait_for_a_plan_that_failed(member: User, node: Node) -> None:
+    NotificationChoices.objects.create(member=member, by_email=True, only_after_seconds=0)
+    finish(member)
+    lease.finish(take_next(QueryKind.PLAN), Failure("deadline", "too long"))
+    assert Job.objects.get(notification__isnull=False).not_before <= timezone.now()
+
+
+# Every place
+
+
+def test_every_place_shows_the_same_decision_and_the_same_numbers(
+    page: Client, member: User, node: Node
+) -> None:
+    analysis, other = decided(member), finish(member, make_result(gpu="t4"), gpu="t4")
+    found = figures(analysis)
+    speedup, money = times(found.speedup or 0), usd(found.usd_per_year)
+    low, high = usd(found.usd_per_year_low), usd(found.usd_per_year_high)
+    pk = analysis.pk
+
+    def html(address: str) -> str:
+        text = page.get(address).content.decode()
+        return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
+
+    detail = page.get(f"/{pk}/").content.decode()
+    headline = detail.split('id="decision"')[1].split("</section>")[0]
+    assert found.sentence in headline
+    assert f"{money} less per year ({low} to {high})" in headline
+    ladder = detail.split('id="ladder"')[1].split("</section>")[0]
+    chosen = ladder.split("rung-chosen")[1].split("</li>")[0]
+    assert ", ".join(found.moves) in chosen
+    assert speedup in chosen
+
+    history = page.get("/history/").content.decode()
+    row = history.split(f'id="analysis-{pk}"')[1].split("</tr>")[0]
+    for said in ("fp32 → bf16-mixed", ">64</strong>", "with bf16", speedup, money):
+        assert said in row
+
+    (line,) = (
+        one
+        for one in csv.DictReader(io.StringIO(_text(page, "/history/export.csv")))
+        if one["id"] == str(pk)
+    )
+    assert line["recommended_batch_size"] == "64"
+    assert line["moves"] == ", ".join(MOVES)
+    assert float(line["speedup"]) == found.speedup
+    assert float(line["savings_usd_per_year_at_assumed_prices"]) == found.usd_per_year
+
+    body = page.get(f"/api/v1/analyses/{pk}/").json()
+    assert body["decision"]["sentence"] == found.sentence == body["result"]["decision"]
+    for name in ("speedup", "usd_per_year", "gpu_hours_per_year", "moves"):
+        assert body[name] == body["decision"][name] == getattr(found, name)
+    assert body["recommended_batch_size"] == body["decision"]["batch_size"] == 64
+    (listed,) = (one for one in page.get("/api/v1/analyses/").json()["results"] if one["id"] == pk)
+    for name in ("speedup", "usd_per_year", "moves", "recommended_batch_size"):
+        assert listed[name] == body[name]
+
+    client = ClientAnalysis.of(body)
+    assert (client.decision, client.moves) == (found.sentence, tuple(MOVES))
+    assert (client.recommended_batch_size, client.speedup) == (64, found.speedup)
+
+    compared = page.get("/api/v1/compare/", {"ids": f"{pk},{other.pk}"}).json()["answered"]
+    first = {row["label"]: row["cells"][0] for row in compared}
+    assert first["Changes decided"]["text"] == ", ".join(MOVES)
+    by_key = {row["key"]: row["cells"][0] for row in compared}
+    assert by_key["usd_per_year"]["value"] == found.usd_per_year
+    assert by_key["recommended_batch_size"]["value"] == 64
+    assert by_key["speedup"]["text"] == speedup
+
+    _, token = create_link(analysis, member, days=7)
+    shared = Client().get(f"/shared/{token}/").content.decode()
+    assert found.sentence in shared
+    assert f"{money} less per year ({low} to {high})" in shared
+    assert "fp32 → bf16-mixed" in shared
+
+    message = of_ended(analysis)
+    assert message.payload["decision"]["usd_per_year"] == found.usd_per_year
+    assert f"{money} less per year ({low} to {high})" in message.text
+    assert "fp32 → bf16-mixed" in message.subject
+
+    counted = CountedSavings.objects.get(pk=pk)
+    savings = page.get("/savings/").content.decode()
+    behind = savings.split(f'href="/{pk}/"')[-1].split("</tr>")[0]
+    assert "with bf16" in behind
+    assert speedup in behind
+    assert usd(counted.usd_per_year) in behind
+    assert f"low end of {low} to {high}" in behind
+    overview = html("/")
+    assert f"batch 16 to 64 with bf16, {speedup}" in overview
+    assert f"{low} a year, assumed, low end of the range" in overview
+
+
+def _text(page: Client, address: str) -> str:
+    response = page.get(address)
+    return b"".join(response).decode() if response.streaming else response.content.decode()
+
+
+def test_whom_to_ask_has_the_decision_and_names_the_low_end(
+    page: Client, member: User, node: Node
+) -> None:
+    found = figures(decided(make_user("alan")))
+    body = page.get("/api/v1/savings/changes/").json()
+    (change,) = body["results"]
+    assert change["change"] == ", ".join(MOVES)
+    assert change["usd_per_year"] == pytest.approx(found.usd_per_year_low)
+    assert change["at_low_end"]
+    asked = page.get("/savings/").content.decode().split("whom to ask")[1].split("</table>")[0]
+    assert f"{usd(found.usd_per_year_low)}<small>low end of the range</small>" in asked
+
+
+def test_chips_show_both_values_of_what_the_decision_changes(member: User, node: Node) -> None:
+    analysis = decided(member)
+    assert chips(analysis)[0] == "fp32 → bf16-mixed"
+    Decided.objects.update(fields={"gradient_checkpointing": True})
+    assert "→ checkpointing" in chips(Analysis.objects.get(pk=analysis.pk))
+
+
+# One set of defaults
+
+
+def test_form_api_and_command_line_take_the_same_defaults(page: Client, member: User) -> None:
+    page.post("/new/", default_values())
+    by_form = Analysis.objects.latest("pk")
+    given = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
+    body = page.post("/api/v1/analyses/", given, "application/json").json()
+    assert body["request"] == by_form.request
+    parsed = AnalysisRequest.parse(given)
+    by_flags = replace(parsed, assumptions=AnalysisRequest.parse(body["request"]).assumptions)
+    assert by_flags.to_dict() == body["request"]
+    assert body["assumed_by"]["precision"] == "default"
+
+
+def test_an_answer_says_which_settings_were_assumed(page: Client, member: User, node: Node) -> None:
+    given = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
+    analysis = services.submit(member, given)
+    lease.finish(lease_on(analysis), make_result())
+    html = page.get(f"/{analysis.pk}/").content.decode()
+    assert "Today's settings are assumed: fp32, adamw, 128 tokens." in html

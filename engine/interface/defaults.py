@@ -1,0 +1,39 @@
+"""The defaults that a request has taken where they decide its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..models.tasks import SIZES
+from .request import FIELDS, AnalysisRequest
+
+DECISIVE = ("precision", "optimizer", *SIZES)
+"""The fields whose defaults an answer names: another value often gives another batch."""
+
+
+def left_out(given: Mapping[str, object], request: AnalysisRequest) -> list[str]:
+    """The decisive fields of a request that the untrusted fields leave to their defaults."""
+    has = request.workload.to_dict()
+    return [name for name in DECISIVE if given.get(name) in (None, "") and has[name] is not None]
+
+
+def in_words(request: Mapping[str, Any], names: Iterable[str]) -> str:
+    """The values that these fields have in a request, such as ``fp32, adamw, 128 tokens``."""
+    values = [(name, request.get(name)) for name in names]
+    return ", ".join(
+        f"{value} {FIELDS[name].described.unit}".strip()
+        for name, value in values
+        if value is not None
+    )
+
+
+def defaults_taken(given: Mapping[str, object], request: AnalysisRequest) -> list[str]:
+    """A caveat about the decisive settings that were left out; none if all are given.
+
+    Args:
+        given: Untrusted fields.
+        request: Parsed from them.
+    """
+    taken = in_words(request.to_dict(), left_out(given, request))
+    return [f"Assumed, since it was not given: {taken}."] if taken else []
