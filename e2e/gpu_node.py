@@ -65,9 +65,7 @@ class Answered:
         trials: Number of batch sizes tried.
         seconds: Time from submitting it to its answer; the first one's includes the worker's start.
         largest_batch_size: Measured; ``None`` without an answer.
-        predicted_batch_size: The predicted largest batch.
         measured_reserved_bytes: Peak reserved at the largest batch, measured.
-        predicted_reserved_bytes: The same, predicted.
         software: Versions by package, with those of the device and its driver.
         failure: Reason why there is no answer; empty with one.
         caveats: Assumptions that the answer states.
@@ -79,9 +77,7 @@ class Answered:
     trials: int
     seconds: float
     largest_batch_size: int | None
-    predicted_batch_size: int | None
     measured_reserved_bytes: int | None
-    predicted_reserved_bytes: int | None
     software: Mapping[str, Any]
     failure: str
     caveats: Sequence[str]
@@ -191,8 +187,6 @@ def answered(name: str, found: Analysis, seconds: float) -> Answered:
     largest, after = found.largest_batch_size, result.get("next_batch_size")
     measured = [trials.get(size, {}) for size in (largest, after)]
     sides = [one.get("fits") for one in measured if one.get("source") == "measured"]
-    curve = [one for one in result.get("curve", []) if one["source"] == "predicted"]
-    predicted: Mapping[str, Any] = next((one for one in curve if one["batch_size"] == largest), {})
     ran_on = result.get("measured_on") or {}
     return Answered(
         name=name,
@@ -201,9 +195,7 @@ def answered(name: str, found: Analysis, seconds: float) -> Answered:
         trials=len(trials),
         seconds=round(seconds, 1),
         largest_batch_size=largest,
-        predicted_batch_size=max((one["batch_size"] for one in curve if one["fits"]), default=None),
         measured_reserved_bytes=measured[0].get("peak_reserved_bytes"),
-        predicted_reserved_bytes=predicted.get("peak_reserved_bytes"),
         software={
             name: ran_on[name]
             for name in ("device", "torch", "transformers", "cuda", "cudnn", "driver")
@@ -218,8 +210,8 @@ def table(found: Sequence[Answered]) -> Table:
     """The outcomes as a table for the terminal."""
     shown = Table(title="Analyses by the API on this machine's GPU, measured")
     for heading in (
-        *("analysis", "certified", "trials", "seconds", "largest batch", "predicted batch"),
-        *("peak reserved, measured (GiB)", "predicted (GiB)", "failure"),
+        *("analysis", "certified", "trials", "seconds", "largest batch"),
+        *("peak reserved (GiB)", "failure"),
     ):
         shown.add_column(heading)
     for one in found:
@@ -229,9 +221,7 @@ def table(found: Sequence[Answered]) -> Table:
             str(one.trials),
             f"{one.seconds:.0f}",
             _number(one.largest_batch_size),
-            _number(one.predicted_batch_size),
             _gib(one.measured_reserved_bytes),
-            _gib(one.predicted_reserved_bytes),
             one.failure,
         )
     return shown
