@@ -31,6 +31,8 @@ from benchmarks.h100 import MEMORY, ROOT, python_of_measurements, read_settings
 TRIALS = Path(__file__).parent / "data" / "h200.csv"
 LAUNCH_SECONDS = 27.5e-6
 """By the self-check on the machine of the first rows. Two others there found 34 and 41 µs."""
+MIN_STEPS = 10
+"""Of fewer, nothing is said apart."""
 HOSTS = ("not known", "by a self-check", "by the smallest batch")
 
 
@@ -132,12 +134,15 @@ def figures(compared: Sequence[Compared]) -> dict[str, Any]:
     steps, speedups = {}, {}
     for host in HOSTS:
         known = [(one, one.steps[host]) for one in compared if host in one.steps]
+        groups = {
+            "all": known,
+            "the host decides": [pair for pair in known if pair[0].launch_limited],
+            "the GPU decides": [pair for pair in known if not pair[0].launch_limited],
+        }
         steps[host] = {
-            "all": _judged((step, one.seconds) for one, step in known),
-            "the host decides": _judged((s, one.seconds) for one, s in known if one.launch_limited),
-            "the GPU decides": _judged(
-                (s, one.seconds) for one, s in known if not one.launch_limited
-            ),
+            name: _judged((step, one.seconds) for one, step in group)
+            for name, group in groups.items()
+            if len(group) >= MIN_STEPS
         }
         speedups[host] = _judged(
             (one.speedups[host], speedup(smallest[one.name], one))

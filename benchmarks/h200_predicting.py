@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.h100 import MEMORY
 from benchmarks.h200 import HOSTS, LAUNCH_SECONDS, Compared, Step
 from engine.gpus import GPUS, Gpu
+from engine.gpus.checked import OF_LARGER_MODELS
 from engine.hub import resolve
 from engine.interface.workload import Workload
 from engine.prediction.limits import gain
@@ -43,9 +44,12 @@ def predicted(orders: list[dict[str, Any]]) -> list[dict[str, Any]]:
     told = launch_seconds(
         _work(workload, H200, traces.at(orders[0]["batch_size"])), orders[0]["seconds"]
     )
-    launches = dict(zip(HOSTS, (None, LAUNCH_SECONDS, told), strict=True))
+    low, middle, high = (times * LAUNCH_SECONDS for times in OF_LARGER_MODELS)
+    checked = replace(H200, launch_seconds=middle, launch_range=(low, high))
+    gpus = (H200, checked, None if told is None else replace(H200, launch_seconds=told))
+    hosts = dict(zip(HOSTS, gpus, strict=True))
     found = [
-        asdict(_compared(order, first=orders[0], workload=workload, traces=traces, hosts=launches))
+        asdict(_compared(order, first=orders[0], workload=workload, traces=traces, hosts=hosts))
         for order in orders
     ]
     sys.stderr.write(f"{orders[0]['name']}, {len(orders)} trials\n")
@@ -57,19 +61,15 @@ def _compared(
     first: Mapping[str, Any],
     workload: Workload,
     traces: Any,
-    hosts: Mapping[str, float | None],
+    hosts: Mapping[str, Gpu | None],
 ) -> Compared:
     trace: Trace = traces.at(order["batch_size"])
     trial = predict_trial(workload, H200, trace, careful=True)
     steps, speedups = {}, {}
-    limited = False
-    for host, launching in hosts.items():
-        gpu = replace(H200, launch_seconds=launching)
-        step = _work(workload, gpu, trace).timed()
-        if host == HOSTS[0]:
-            limited = step.launch_limited
-        if host == HOSTS[-1] and (order is first or launching is None):
+    for host, gpu in hosts.items():
+        if gpu is None or (host == HOSTS[-1] and order is first):
             continue
+        step = _work(workload, gpu, trace).timed()
         span = time_range(trace.operations, gpu, step)
         steps[host] = Step(step.seconds, step.seconds * span.low, step.seconds * span.high)
         if order is not first:
@@ -86,7 +86,7 @@ def _compared(
         seconds=order["seconds"],
         steps=steps,
         speedups=speedups,
-        launch_limited=limited,
+        launch_limited=_work(workload, H200, trace).timed().launch_limited,
     )
 
 

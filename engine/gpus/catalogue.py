@@ -55,7 +55,7 @@ def _sources(table: Mapping[str, Any], common: Mapping[str, str]) -> dict[str, s
 
 
 def _check_keys(name: str, table: Mapping[str, Any]) -> None:
-    own = {"name", "family", "vendor", "checked", "launch_seconds"}
+    own = {"name", "family", "vendor", "checked", "launch_seconds", "launch_range"}
     known = {field.name for field in fields(Gpu)} - own
     needed = {field.name for field in fields(Gpu) if field.default is MISSING} - {"name"}
     if unknown := table.keys() - known:

@@ -65,6 +65,8 @@ class Gpu:
             then are measured too; ``None`` for catalogue values.
         launch_seconds: The launch time of the GPU's host, by a self-check or as given; ``None``
             where it is not known.
+        launch_range: Its lowest and highest value by a self-check; ``None`` where it is known
+            exactly, or not at all.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Gpu:
     spot_price_per_hour_usd: float | None = None
     checked: SelfChecked | None = None
     launch_seconds: float | None = None
+    launch_range: tuple[float, float] | None = None
 
     @property
     def usable_bytes(self) -> int:

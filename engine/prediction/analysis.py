@@ -286,7 +286,7 @@ def predict_findings(
         foregone=choice.foregone,
         caveats=[
             *caveats_of(step, recommended, outcome, limits.safe_batch_size, waits),
-            *host_caveats(compared.batch_size, times[0]),
+            *host_caveats(compared.batch_size, times[0], gpu),
             *smaller_multiple_caveat(request, limits.batch_multiple),
         ],
         timeline=timeline(step),

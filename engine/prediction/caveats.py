@@ -63,25 +63,38 @@ def checked_caveats(gpu: Gpu) -> list[str]:
     if gpu.sources["context_bytes"] == gpu.checked.where:
         measured.append(f"the CUDA context ({gpu.context_bytes / 2**20:,.1f} MiB)")
     if (launching := gpu.launch_seconds) is not None:
-        measured.append(f"the time to launch an operation ({1e6 * launching:.0f} µs)")
+        span = "" if gpu.launch_range is None else _microseconds(gpu.launch_range)
+        measured.append(f"the time to launch an operation ({span or f'{1e6 * launching:.0f}'} µs)")
     return [f"{listed(measured)} were {gpu.checked.where}."]
 
 
-def host_caveats(batch_size: int, step: StepTime) -> list[str]:
-    """Caveat that the speed of a batch depends on the machine's CPU, where that is unknown.
+def _microseconds(seconds: tuple[float, float]) -> str:
+    low, high = seconds
+    return f"{1e6 * low:.0f} to {1e6 * high:.0f}"
+
+
+def host_caveats(batch_size: int, step: StepTime, gpu: Gpu) -> list[str]:
+    """Caveat that the speed of a batch depends on the machine's CPU, where that is not known well.
 
     Args:
         batch_size: The current batch, or the recommended one without a current one.
         step: Step time of that batch.
+        gpu: With what is known of its host.
     """
     if not host_decides(step):
         return []
-    fast, slow = (f"{1e6 * seconds:.0f}" for seconds in LAUNCH_RANGE)
+    fast, slow = (f"{1e6 * seconds:.0f}" for seconds in gpu.launch_range or LAUNCH_RANGE)
+    why = (
+        "as assumed of fast and slow machines. memorymark selfcheck measures it; the launch time "
+        "can be set too."
+        if gpu.launch_range is None
+        else "as models of different sizes do on a machine with this self-check. A recorded run of "
+        "this workload tells it exactly."
+    )
     return [
         f"How fast batch {batch_size:,} is depends on the machine's CPU: a step is predicted to "
         f"take {1e3 * step.fastest:,.3g} ms if it launches an operation in {fast} µs, and "
-        f"{1e3 * step.slowest:,.3g} ms if it takes {slow} µs, as assumed of fast and slow "
-        "machines. memorymark selfcheck measures it; the launch time can be set too."
+        f"{1e3 * step.slowest:,.3g} ms if it takes {slow} µs, {why}"
     ]
 
 

@@ -32,7 +32,7 @@ _ACCURACY = 1e-8
 """Seconds."""
 
 _PIPELINE = "in a pipeline, stages wait for each other"
-_KNOWN = "it is known from a self-check"
+_KNOWN = "it was set"
 _GPU_DECIDES = "the GPU decides how long its step takes"
 _WAITS = "no host is so slow, so its step waits for something else, such as its data"
 
@@ -75,7 +75,7 @@ def on_told_host(
         micro_batches_at: Number of micro-batches in a step of a batch size.
         work_at: The work of a step of a batch size.
     """
-    if gpu.launch_seconds is not None:
+    if gpu.launch_seconds is not None and gpu.launch_range is None:
         return gpu, replace(correction, untold=[_KNOWN])
     told, untold = [], list(correction.untold)
     for step in correction.of_host[:MAX_STEPS]:
@@ -89,7 +89,7 @@ def on_told_host(
     seconds = median(launching for _, launching in told)
     steps = [step for step, _ in told]
     return (
-        replace(gpu, launch_seconds=seconds),
+        replace(gpu, launch_seconds=seconds, launch_range=None),
         replace(correction, of_host=steps, launch_seconds=seconds, untold=untold),
     )
 

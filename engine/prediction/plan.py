@@ -86,7 +86,7 @@ def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: 
         if correction.of_host:
             traces = traced.of(request, behaviour_of(gpu), lambda _: None)
             gpu, correction = on_measured_host(gpu, request, correction, traces)
-        here = replace(here, launch_seconds=gpu.launch_seconds)
+        here = replace(here, launch_seconds=gpu.launch_seconds, launch_range=gpu.launch_range)
         climb = Climb(request, gpu, traced, correction, used)
         if request.current_batch_size is None:
             climb = climb.starting()

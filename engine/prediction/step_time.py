@@ -146,6 +146,7 @@ class StepWork:
         waiting_seconds: Time for which the link is busy while the step waits for it, as for the
             sums of split layers.
         launch_seconds: Time of the host for a launch, where that is known.
+        launch_range: Its lowest and highest value, where it is not known exactly.
     """
 
     passes: tuple[Part, Part]
@@ -156,6 +157,7 @@ class StepWork:
     on_host_seconds: float = 0.0
     waiting_seconds: float = 0.0
     launch_seconds: float | None = None
+    launch_range: tuple[float, float] | None = None
 
     @property
     def launches(self) -> float:
@@ -186,7 +188,7 @@ class StepWork:
 
         count, known = self.micro_batches, self.launch_seconds
         launching = known or speed_model().host_seconds
-        fastest, slowest = (known, known) if known else LAUNCH_RANGE
+        fastest, slowest = self.launch_range or ((known, known) if known else LAUNCH_RANGE)
         seconds = running(launching)
         busy = math.fsum(
             times * kernel.busy for part in parts for kernel, times in part.kernels.items()
@@ -298,6 +300,7 @@ def step_work(
         on_host_seconds=host_seconds,
         waiting_seconds=waiting_seconds,
         launch_seconds=gpu.launch_seconds,
+        launch_range=gpu.launch_range,
     )
 
 

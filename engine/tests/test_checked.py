@@ -88,9 +88,19 @@ def test_a_prediction_takes_the_measured_values_and_says_so() -> None:
     assert costs.unsure_bytes == (0, 0)
     assert checked_caveats(gpu) == [
         "GPU memory (79.18 GiB), the CUDA context (748.8 MiB) and the time to launch an operation "
-        "(45 µs) were measured by a self-check of this GPU on 2026-11-26."
+        "(45 to 99 µs) were measured by a self-check of this GPU on 2026-11-26."
     ]
     assert checked_caveats(GPUS["h100"]) == []
+
+
+def test_steps_of_real_models_take_longer_to_launch_than_that_of_the_check() -> None:
+    """It times a narrow model, and hosts bound those of an H200 1.3 to 2.1 times as long."""
+    gpu = on_checked(GPUS["h100"], made_check())
+    assert gpu.launch_seconds == pytest.approx(1.6 * 45e-6)
+    assert gpu.launch_range == pytest.approx((45e-6, 2.2 * 45e-6))
+    with using([made_check()]):
+        known = known_gpus(launch_microseconds=50)["h100"]
+    assert (known.launch_seconds, known.launch_range) == (50e-6, None)
 
 
 def test_what_was_not_measured_stays_the_catalogues() -> None:

@@ -218,13 +218,13 @@ class TestModels:
         assert "--recorded: launch_microseconds is given too" in capsys.readouterr().err
 
 
-def test_a_self_check_counts_more(recorded: Callable[..., RecordedFile]) -> None:
-    checked = replace(GPUS["h100"], launch_seconds=20e-6)
+def test_a_launch_time_that_was_set_counts_more() -> None:
+    known = replace(GPUS["h100"], launch_seconds=20e-6)
     named = replace(UNCORRECTED, recorded="runs.jsonl")
-    gpu, found = on_told_host(checked, named, lambda _: 1, lambda _: pytest.fail("not needed"))
-    assert gpu == checked
+    gpu, found = on_told_host(known, named, lambda _: 1, lambda _: pytest.fail("not needed"))
+    assert gpu == known
     (why,) = found.host_caveats()
-    assert why == "runs.jsonl does not tell the launch time: it is known from a self-check."
+    assert why == "runs.jsonl does not tell the launch time: it was set."
 
 
 class TestScripts:
