@@ -69,11 +69,11 @@ def test_adopting_a_recommendation_turns_its_savings_from_potential_to_realised(
     assert saving > 0
     assert _savings_of(page, member.name) == (0.0, saving)
 
-    doing.wait_for_ladder(page)  # the best of its moves are adopted with the batch
+    doing.wait_for_ladder(page)  # what keeps the global batch is decided instead, and adopted
     page.get_by_role("button", name="Adopt", exact=True).click()
     expect(page.get_by_role("button", name="Undo adoption").first).to_be_visible()
     realised, potential = _savings_of(page, member.name)
-    assert realised >= saving
+    assert realised > 0.0
     assert potential == 0.0
 
     doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
@@ -85,7 +85,7 @@ def test_adopting_a_recommendation_turns_its_savings_from_potential_to_realised(
     page.goto(f"/{pk}/")
     page.locator("#decision").get_by_role("button", name="Undo adoption").click()
     expect(page.get_by_role("button", name="Adopt", exact=True)).to_be_visible()
-    assert _savings_of(page, member.name) == (0.0, saving)
+    assert _savings_of(page, member.name) == (0.0, realised)
 
 
 def test_an_analysis_updates_live_without_a_reload(

@@ -227,6 +227,8 @@ def best_of(rungs: Iterable[Rung], *, keeps_global_batch: bool) -> Rung | None:
     """The best rung on this machine that keeps the global batch, or that changes it.
 
     Adapters and shorter samples train something else, so they count only where nothing else fits.
+    Another batch alone counts only where no other move helps: it comes first in the ladder, as what
+    others are compared with.
 
     Args:
         rungs: In the order of the ladder.
@@ -234,8 +236,8 @@ def best_of(rungs: Iterable[Rung], *, keeps_global_batch: bool) -> Rung | None:
     """
     helping = [rung for rung in rungs if rung.moves and rung.helps and not rung.is_away]
     alike = [rung for rung in helping if rung.learning is not Learning.TRAINED] or helping
-    wanted = (rung for rung in alike if rung.keeps_global_batch is keeps_global_batch)
-    return next(wanted, None)
+    wanted = [rung for rung in alike if rung.keeps_global_batch is keeps_global_batch]
+    return next(iter(sorted(wanted, key=lambda rung: not rung.fields)), None)
 
 
 def _fits_with_more(refused: Rung, fitting: Iterable[Rung]) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,7 @@ from engine.answer.ladder import (
     Move,
     Rung,
     about_training,
+    best_of,
     by_gain,
     effort_of,
     fits_with,
@@ -34,7 +36,7 @@ from engine.answer.ladder import (
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
 from engine.core.border import read_json
-from engine.interface.result import GpuFacts, Source, Trial
+from engine.interface.result import AnalysisResult, GpuFacts, Source, Trial
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 MOVES = (
@@ -257,6 +259,29 @@ def test_a_table_goes_by_gain() -> None:
     slow, fast = kept("a", 10.0), kept("b", 30.0)
     refused = rung(frozenset({"LoRA"}), None)
     assert by_gain([refused, slow, fast]) == [fast, slow, refused]
+
+
+def test_another_batch_alone_is_offered_only_where_no_other_move_helps() -> None:
+    """The unchanged workload is first in a ladder, with its batch as its only move."""
+    result = cast("AnalysisResult", SimpleNamespace(safe_batch_size=128))
+
+    def changed(moves: list[str], fields: dict[str, object], speedup: float) -> Rung:
+        return Rung(
+            moves,
+            fields,
+            fits=True,
+            result=result,
+            keeps_global_batch=False,
+            speedup=speedup,
+            speedup_low=0.95 * speedup,
+            speedup_high=1.1 * speedup,
+        )
+
+    alone = changed(["batch 128"], {}, 1.2)
+    faster = changed(["bf16", "batch 112"], {"precision": "bf16-mixed"}, 4.9)
+    assert best_of([alone, faster], keeps_global_batch=False) is faster
+    assert best_of([alone], keeps_global_batch=False) is alone
+    assert best_of([alone, faster], keeps_global_batch=True) is None
 
 
 def test_a_long_ladder_still_names_another_gpu() -> None:
