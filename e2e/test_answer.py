@@ -76,7 +76,7 @@ def test_the_page_decides_before_anything_else(
 def test_the_ladder_makes_a_rung_the_pages_answer_with_one_click(page: Page) -> None:
     expect(page.locator("#decision-title")).to_contain_text("bf16")
     headings = page.locator("#ladder thead th").all_inner_texts()
-    assert [heading.split("\n")[0] for heading in headings] == [
+    assert [" ".join(heading.split()) for heading in headings[:5]] == [
         "Change", "Speedup predicted", "Cost at an assumed price", "What it does to training",
         "Effort",
     ]  # fmt: skip
@@ -187,9 +187,9 @@ def test_history_share_link_and_api_show_the_decision_of_the_page(
 ) -> None:
     sentence = page.locator("#decision-title").inner_text()
     cost = page.locator(".decision-cost").inner_text()
-    speedup = re.search(r"[\d.,]+×", sentence)
+    # The sentence has a range where the speedup depends on the CPU, the lists its middle.
+    speedup = page.locator(".offer-shown .figure").inner_text()
     money = re.search(r"\$[\d.,]+ less per year", cost)
-    assert speedup
     assert money
     saved = money.group().split()[0]
     number = urlsplit(answer.url).path.strip("/")
@@ -197,7 +197,7 @@ def test_history_share_link_and_api_show_the_decision_of_the_page(
 
     page.goto(f"{site.url}/history/")
     row = page.get_by_role("row").filter(has=page.locator(f"#analysis-{number}"))
-    for said in ("fp32 → bf16", "with bf16", speedup.group(), saved):
+    for said in ("fp32 → bf16", "with bf16", speedup, saved):
         expect(row).to_contain_text(said)
 
     body = page.request.get(f"{site.url}/api/v1/analyses/{number}/").json()
