@@ -27,6 +27,7 @@ from analyses.tests.factories import (
     lease_on,
     make_analysis,
     make_notification,
+    make_request,
     make_result,
     make_trial,
 )
@@ -235,7 +236,7 @@ def test_a_failed_write_stores_nothing(member: User, monkeypatch: pytest.MonkeyP
 
 
 def _query(member: User) -> Query:
-    query = Query.objects.create(kind=QueryKind.PLAN, request={})
+    query = Query.objects.create(kind=QueryKind.PLAN, request=make_request())
     query.askers.add(member)
     queue.enqueue(query)
     return query
