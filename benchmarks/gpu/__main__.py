@@ -14,8 +14,6 @@ from benchmarks.gpu.commands import Order, measure, predict
 from benchmarks.gpu.report_text import report
 from benchmarks.gpu.results import load, save
 from benchmarks.gpu.run import Budget
-from benchmarks.gpu.sweep import chosen as swept
-from benchmarks.gpu.sweep import sweep
 from benchmarks.gpu.workloads import FULL, QUICK
 from engine.core.errors import EngineError
 from engine.prediction.intervals import PUBLISHED, read_residuals
@@ -57,6 +55,10 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _sweep(chosen: argparse.Namespace) -> int:
+    # It reads settings as the tables of our measurements have them, which loads rich.
+    from benchmarks.gpu.sweep import chosen as swept
+    from benchmarks.gpu.sweep import sweep
+
     budget = Budget(chosen.budget_seconds)
     sweep(tuple(swept(chosen.only)), chosen.rows, chosen.kernels, budget, _print)
     return 0
