@@ -20,7 +20,7 @@ class CannotTakeOver(Exception):
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a member has.
+    """A member's possessions.
 
     Attributes:
         undecided: Analyses that somebody has to look after: not finished yet, or with a gain that

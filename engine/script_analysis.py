@@ -367,7 +367,7 @@ def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNo
 
 
 def _behaviour_on(device: DeviceFacts) -> CudaBehaviour | None:
-    """What a script sees of this machine's device; ``None`` for one without CUDA."""
+    """This machine's device as a script sees it; ``None`` for one without CUDA."""
     return cuda_behaviour(device.compute_capability) if device.kind == "cuda" else None
 
 

@@ -78,7 +78,7 @@ class Ladder:
 
     @property
     def offers(self) -> list[Offer]:
-        """What keeps the global batch and what changes it; none before all rows are known."""
+        """The best rung that keeps the global batch, and that changes it; none before the end."""
         today = next((row.rung for row in self.rows if row.rung.global_batch_before), None)
         if not self.is_final or today is None:
             return []

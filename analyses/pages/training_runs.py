@@ -23,7 +23,7 @@ from memorymark_site.accounts.links import passed_on
 
 @dataclass(frozen=True)
 class Reporting:
-    """What a training job needs to report to this lab.
+    """The settings with which a training job reports to this lab.
 
     Attributes:
         variables: Lines of a shell that name the site; the token is the member's to add.

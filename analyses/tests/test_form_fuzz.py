@@ -59,7 +59,7 @@ CONFIG = st.one_of(
 
 @st.composite
 def typed(draw: st.DrawFn) -> dict[str, Any]:
-    """What is sent for a few fields of the form, some of them more than once."""
+    """Values for a few fields of the form, some of them sent more than once."""
     with_lists = NASTY | st.lists(NASTY, max_size=3)
     names = st.sampled_from([*_NAMES, "csrfmiddlewaretoken", "no-such-field"])
     fields: dict[str, Any] = draw(st.dictionaries(names, with_lists, max_size=8))
@@ -121,7 +121,7 @@ def test_whatever_file_is_sent_there_is_an_answer(
 
 
 def _encodable(sent: dict[str, Any]) -> dict[str, Any]:
-    """What a client can send: halves of surrogate pairs become the bytes that stand for them."""
+    """Text as clients send it: halves of surrogate pairs become the bytes that stand for them."""
     return {
         name: [_bytes(one) for one in value] if isinstance(value, list) else _bytes(value)
         for name, value in sent.items()

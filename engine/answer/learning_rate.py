@@ -12,7 +12,7 @@ from ..interface.result import AnalysisResult
 def learning_rate_advice(
     optimizer: Optimizer | None, before: int, after: int, *, is_retrained: bool = False
 ) -> str:
-    """What to do with the learning rate, in one line.
+    """Advice on the learning rate, in one line.
 
     Args:
         optimizer: ``None`` for that of a script, which is not known.
@@ -48,7 +48,7 @@ def global_batches(result: AnalysisResult) -> tuple[int, int] | None:
 
 
 def about_global_batch(result: AnalysisResult) -> str:
-    """What the recommended batch does to the global batch, and to the learning rate, as text.
+    """The effect of the recommended batch on global batch and learning rate, as text.
 
     Empty where the answer changes nothing.
     """

@@ -141,12 +141,12 @@ def _ladder(plan: Plan) -> list[RenderableType]:
 
 
 def _effect(rung: Rung) -> str:
-    """What a rung does to training, and to its learning rate."""
+    """The effect of a rung on training and its learning rate."""
     return ". ".join(filter(None, [f"{_moves(rung)}: {rung.training}", rung.learning_rate]))
 
 
 def _offers(plan: Plan) -> list[RenderableType]:
-    """What keeps the global batch, and what changes it."""
+    """The best rung that keeps the global batch, and the best that changes it."""
     lines, compares = [], any(rung.speedup for rung in plan.ladder)
     outcome = "is surely faster" if compares else "surely fits"
     for keeps, title in ((True, "Keeps the global batch"), (False, "Changes the global batch")):

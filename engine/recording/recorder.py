@@ -247,7 +247,7 @@ def record_training(
 
 
 def named_model(model: Any, name: str = "") -> dict[str, Any]:
-    """What a record says of a model: its name, where none is given, and its parameters' bytes."""
+    """The model in a record: its name, where none is given, and its parameters' bytes."""
     if model is None:
         return {"model_name": name}
     config = getattr(model, "config", None)
