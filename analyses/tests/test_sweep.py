@@ -58,7 +58,7 @@ def test_a_sweep_submits_every_combination_and_opens_their_comparison(page: Clie
 def test_what_is_not_varied_is_that_of_the_form(page: Client) -> None:
     page.post(NEW, fields(compared_gpus=["t4", "h100"], model="resnet", current_batch_size="4"))
     found = {(one.model, one.precision, one.gpu) for one in Analysis.objects.all()}
-    assert found == {("resnet", "fp16-mixed", "t4"), ("resnet", "bf16-mixed", "h100")}
+    assert found == {("resnet", "fp32", "t4"), ("resnet", "fp32", "h100")}
     assert {one.current_batch_size for one in Analysis.objects.all()} == {4}
 
 

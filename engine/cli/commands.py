@@ -65,14 +65,13 @@ def analyze(options: argparse.Namespace) -> int:
             result = analyze_script(script, emit, recorded_of(options, script))
         answer(options, result.to_dict(), lambda: render_analysis(result))
         return OK
-    request = request_of(options)
+    request, taken = request_and_defaults(options)
     recorded = recorded_of(options, request)
     pushing = Pushing.of(options)
     with progress() as emit:
         from ..analysis import analyze  # loads torch
 
         result = analyze(request, emit, recorded=recorded)
-    taken = defaults_taken(given_fields(options), request)
     result = replace(result, caveats=[*taken, *result.caveats])
     plain = result.to_dict() | _tokens(result.workload)
     answer(options, plain, lambda: render_analysis(result))
@@ -86,7 +85,7 @@ def predict(options: argparse.Namespace) -> int:
         options.gpu = _checked_gpu()
     if (script := _script_request(options)) is not None:
         return _predict_script(options, script)
-    request = request_of(options)
+    request, taken = request_and_defaults(options)
     recorded = recorded_of(options, request)
     with progress() as emit:
         from ..prediction.analysis import predict_batch  # loads torch
@@ -94,7 +93,6 @@ def predict(options: argparse.Namespace) -> int:
 
         gpu, trial = predict_batch(request, emit, experience=Experience.here(recorded=recorded))
     used, workload = request.workload.versions_here, request.workload
-    taken = defaults_taken(given_fields(options), request)
     plain = asdict(trial) | _token_speed(workload, trial) | {"software": used, "caveats": taken}
     answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used, caveats=taken))
     return OK
@@ -178,10 +176,9 @@ def plan(options: argparse.Namespace) -> int:
             from ..prediction.correction import Experience
             from ..prediction.plan import plan  # loads torch
 
-            request = request_of(options)
+            request, taken = request_and_defaults(options)
             experience = Experience.here(recorded=recorded_of(options, request))
             made = plan(request, emit, experience)
-            taken = defaults_taken(given_fields(options), request)
             made = replace(made, caveats=[*taken, *made.caveats])
     answer(options, made.to_dict() | _tokens(made.workload), lambda: render_plan(made))
     return OK if made.cheapest is not None else FAILED
@@ -241,10 +238,17 @@ def run(options: argparse.Namespace) -> int:
 
 def request_of(options: argparse.Namespace) -> AnalysisRequest:
     """The request that a command's flags describe; only the engine checks their values."""
+    return request_and_defaults(options)[0]
+
+
+def request_and_defaults(options: argparse.Namespace) -> tuple[AnalysisRequest, list[str]]:
+    """The request that a command's flags describe, and a caveat about the defaults it takes."""
     given = given_fields(options)
     request = AnalysisRequest.parse(given)
-    sized = size_by_sample(options, request.workload.preset, given)
-    return AnalysisRequest.parse(given | sized) if sized else request
+    if sized := size_by_sample(options, request.workload.preset, given):
+        given |= sized
+        request = AnalysisRequest.parse(given)
+    return request, defaults_taken(given, request)
 
 
 _CONFIG_SUFFIX = ".json"
