@@ -48,9 +48,10 @@ from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Category
 from .analysis import Prediction, price_per_hour
 from .caveats import COMPARED
+from .combinations import Combination, Reached
 from .correction import Correction
 from .gpu_comparison import best_known
-from .moves import LESS_ACCUMULATION, Combination, Reached, least_bytes
+from .moves import LESS_ACCUMULATION, least_bytes
 from .probe import predict_step, predict_trial
 from .step_time import host_decides, predict_step_seconds, ratio_span
 

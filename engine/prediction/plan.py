@@ -14,7 +14,7 @@ from ..answer.plan import GpuOption, Plan
 from ..core.errors import EngineError
 from ..events import Log, Stage
 from ..gpus import GPUS, Gpu
-from ..gpus.checked import known_gpus
+from ..gpus.known import known_gpus
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
 from ..interface.result import Trial
@@ -26,11 +26,12 @@ from ..tracing.trace import Trace
 from ..versions import software
 from .analysis import catalogue_gpu
 from .caveats import gpu_caveats
+from .combinations import Combination, Reached, next_combinations
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
 from .gpu_comparison import compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
 from .measured_host import on_measured_host
-from .moves import Combination, Reached, moves_for, next_combinations, sharded
+from .moves import moves_for, sharded
 from .probe import predict_fit, predict_speed, predict_step, predict_trial
 from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here

@@ -24,8 +24,8 @@ from engine.events import Event
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.prediction import plan as plan_module
+from engine.prediction.combinations import Combination
 from engine.prediction.ladder import Climb
-from engine.prediction.moves import Combination
 from engine.prediction.plan import plan
 from engine.traces.workloads import KeptTraces
 

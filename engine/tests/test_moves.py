@@ -22,6 +22,7 @@ from engine.answer.ladder import (
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
+from engine.prediction.combinations import Combination, Reached, next_combinations
 from engine.prediction.moves import (
     APOLLO,
     CHUNKED,
@@ -29,11 +30,8 @@ from engine.prediction.moves import (
     FOUR_BIT,
     LORA,
     QLORA,
-    Combination,
-    Reached,
     least_bytes,
     moves_for,
-    next_combinations,
     sharded,
 )
 
