@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.h100 import MEMORY
 from benchmarks.h200 import HOSTS, LAUNCH_SECONDS, Compared, Step
 from engine.gpus import GPUS, Gpu
-from engine.gpus.checked import OF_LARGER_MODELS
+from engine.gpus.known import OF_LARGER_MODELS
 from engine.hub import resolve
 from engine.interface.workload import Workload
 from engine.prediction.limits import gain

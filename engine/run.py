@@ -20,7 +20,8 @@ from .core.errors import EngineError, InvalidInput
 from .core.process import lines_of
 from .events import Answer, Event, to_json_line
 from .gpus import LOCAL, Gpu, with_added
-from .gpus.checked import SelfCheck, using
+from .gpus.checked import SelfCheck
+from .gpus.known import using
 from .interface.request import AnalysisRequest
 from .interface.result import GpuFacts, Trial
 from .prediction.intervals import Residual

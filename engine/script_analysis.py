@@ -19,7 +19,7 @@ from .core.errors import DoesNotFit, EngineError, InvalidInput
 from .core.sizes import gib
 from .events import Event, Log, Stage
 from .gpus import LOCAL, Gpu
-from .gpus.checked import known_gpus
+from .gpus.known import known_gpus
 from .interface.result import AnalysisResult, BatchTrials, Source, Trial
 from .measurement.analysis import On, findings, memory_predictor
 from .measurement.device import device_for

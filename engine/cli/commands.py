@@ -19,7 +19,7 @@ from ..core.errors import InvalidInput
 from ..core.fields import NONE
 from ..features.length_distribution import FIELD, Lengths
 from ..gpus import GPUS, HOW_TO_LIST, LOCAL
-from ..gpus.checked import own_check
+from ..gpus.known import own_check
 from ..interface.defaults import defaults_taken
 from ..interface.request import FIELDS, AnalysisRequest
 from ..interface.result import AnalysisResult, BatchTrials, Trial

@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..gpus.checked import Comparison, SelfCheck, measured_rows, write_own
+from ..gpus.checked import Comparison, SelfCheck, measured_rows
+from ..gpus.known import write_own
 from .commands import FAILED, OK
 from .terminal import answer, bullets, progress, section, table
 

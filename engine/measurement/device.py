@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..core.errors import InvalidInput
 from ..core.sizes import gib
 from ..gpus import Gpu, catalogue_name
-from ..gpus.checked import known_gpus
+from ..gpus.known import known_gpus
 from ..interface.request import Request
 from ..interface.result import GpuFacts
 from ..interface.workload import Workload

@@ -18,7 +18,7 @@ from ..core.errors import DoesNotFit, InvalidInput
 from ..core.sizes import gib
 from ..events import Log, Stage
 from ..gpus import GPUS, HOW_TO_LIST, Gpu
-from ..gpus.checked import known_gpus
+from ..gpus.known import known_gpus
 from ..hub import resolve
 from ..interface.request import MAX_BATCH_SIZE, AnalysisRequest, Request
 from ..interface.result import AnalysisResult, GpuFacts, Trial

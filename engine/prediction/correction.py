@@ -19,7 +19,8 @@ from typing import Any
 from ..answer.recommendation import fit_step_time
 from ..core.errors import InvalidInput
 from ..core.process import calibration_file
-from ..gpus.checked import STEP, SelfCheck, in_use
+from ..gpus.checked import STEP, SelfCheck
+from ..gpus.known import in_use
 from ..interface.workload import Workload
 from ..records.comparison import RecordedFile
 from .intervals import Counted, RelativeRange, Residual, read_residuals

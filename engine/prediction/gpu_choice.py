@@ -11,7 +11,7 @@ from ..core.numbers import usd
 from ..core.sizes import GIB
 from ..events import Event, Log, Stage
 from ..gpus import Gpu
-from ..gpus.checked import known_gpus
+from ..gpus.known import known_gpus
 from ..interface.request import AnalysisRequest
 from ..interface.result import GpuOffer
 from ..traces.workloads import Emit, KeptTraces

@@ -13,7 +13,7 @@ from ..answer.recommendation import kept_global_batch
 from ..core.errors import InvalidInput
 from ..core.sizes import GIB
 from ..gpus import GPUS, Gpu
-from ..gpus.checked import known_gpus
+from ..gpus.known import known_gpus
 from ..interface.request import Request
 from ..interface.result import Trial
 from .intervals import memory_range

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core.errors import InvalidInput
-from engine.gpus import GPUS, checked
+from engine.gpus import GPUS, checked, known
 from engine.gpus.checked import (
     MEMORY,
     STEP,
@@ -24,15 +24,12 @@ from engine.gpus.checked import (
     Problem,
     Rates,
     SelfCheck,
-    in_use,
-    known_gpus,
     measured_rows,
-    on_checked,
     read_self_check,
-    using,
 )
 from engine.gpus.driver import LocalGpu
 from engine.gpus.fixed_costs import CUDNN_BYTES, fixed_costs
+from engine.gpus.known import in_use, known_gpus, on_checked, using
 from engine.prediction.caveats import checked_caveats
 from engine.versions import software
 
@@ -186,7 +183,7 @@ def test_a_check_is_read_back_as_it_was_written() -> None:
 @pytest.fixture
 def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "state" / "selfcheck.json"
-    monkeypatch.setenv(checked.FILE_VARIABLE, str(path))
+    monkeypatch.setenv(known.FILE_VARIABLE, str(path))
     monkeypatch.setattr(checked, "local_gpu", lambda: H100)
     return path
 
@@ -194,21 +191,21 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_own_check_holds_until_gpu_driver_or_versions_change(
     own_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert checked.own_check() is None
+    assert known.own_check() is None
     check = made_check()
-    assert checked.write_own(check) == own_file
-    assert checked.own_check() == check
+    assert known.write_own(check) == own_file
+    assert known.own_check() == check
     assert known_gpus()["h100"].context_bytes == 785_186_816
 
     newer = replace(H100, driver="600.1")
     monkeypatch.setattr(checked, "local_gpu", lambda: newer)
-    assert checked.own_check() is None
+    assert known.own_check() is None
 
 
 def test_an_own_check_of_another_version_is_ignored(own_file: Path) -> None:
     own_file.parent.mkdir()
     own_file.write_text('{"schema": 1}')
-    assert checked.own_check() is None
+    assert known.own_check() is None
 
 
 def test_measured_values_have_their_units() -> None:

@@ -233,7 +233,7 @@ def test_a_prediction_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.torch
 def test_the_launch_time_of_the_host_decides_a_step_that_waits_for_it() -> None:
     from engine.gpus import GPUS
-    from engine.gpus.checked import on_checked
+    from engine.gpus.known import on_checked
     from engine.selfcheck import predicting
     from engine.tests.test_checked import made_check
 

@@ -17,13 +17,13 @@ def fingerprint() -> str:
 
     Reads about 1 MB of files and loads neither torch nor transformers.
     """
-    from ..gpus import checked  # loads more than a training job needs
+    from ..gpus import known  # loads more than a training job needs
 
     digest = hashlib.sha256()
     root = Path(__file__).parent.parent
     files = [path for path in sorted(root.rglob("*")) if path.suffix in _SUFFIXES]
     files = [path for path in files if "tests" not in path.relative_to(root).parts]
-    own = [path for path in (calibration_file(), checked.own_file()) if path.exists()]
+    own = [path for path in (calibration_file(), known.own_file()) if path.exists()]
     for path in [*files, *own]:
         digest.update(path.name.encode() + path.read_bytes())
     for package in _PACKAGES:
