@@ -119,6 +119,7 @@ def test_a_python_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.slow
 def test_an_environment_is_deleted_unless_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, keep: bool
 ) -> None:

@@ -271,6 +271,7 @@ def test_calibration_recovers_known_factors() -> None:
 
 
 @given(st.permutations(ALL_KINDS))
+@pytest.mark.slow
 def test_the_order_of_the_steps_does_not_matter(steps: list[Timed]) -> None:
     assert astuple(fit(steps)) == pytest.approx(astuple(fit(ALL_KINDS)), rel=0.01)
 

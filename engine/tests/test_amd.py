@@ -40,6 +40,7 @@ def test_of_nvidias_gpus_nothing_of_that_is_said() -> None:
     assert [gpu_caveats(gpu) for gpu in GPUS.values() if gpu.rates_known and gpu_caveats(gpu)] == []
 
 
+@pytest.mark.slow
 def test_tensors_are_as_on_nvidia_and_the_intervals_wider() -> None:
     asked = AnalysisRequest.parse(
         {"model": "bert", "gpu": "mi300x", "sequence_length": 16, "current_batch_size": 2}

@@ -62,7 +62,7 @@ def assert_same_as_whole(workload: Workload, batch_sizes: tuple[int, ...] = (3, 
         ("gpt2", {"n_layer": 9}, {"precision": "bf16-mixed"}),
         slow("llama-3.2-1b", {"num_hidden_layers": 9}, {"lora_rank": 2, "optimizer": "sgd"}),
         slow("qwen3-0.6b", {"num_hidden_layers": 9}, {"optimizer": "adamw-8bit"}),
-        ("gpt2", {"n_layer": 9}, {"optimizer_offload": True}),
+        slow("gpt2", {"n_layer": 9}, {"optimizer_offload": True}),
         slow("llama-3.2-1b", {"num_hidden_layers": 9}, {"optimizer": "schedule-free-adamw"}),
         slow("gpt2", {"n_layer": 9}, {"optimizer": "muon"}),
         slow("bert", {"num_hidden_layers": 9}, {"optimizer": "galore", "optimizer_rank": 8}),
@@ -71,7 +71,7 @@ def assert_same_as_whole(workload: Workload, batch_sizes: tuple[int, ...] = (3, 
         slow("gpt2", {"n_layer": 9}, {"optimizer": "shampoo"}),
         ("llama-3.2-1b", {"num_hidden_layers": 9}, {"optimizer_in_backward": True}),
         slow("bert", {"num_hidden_layers": 9}, {"precision": "fp16-mixed", "optimizer": "sgd"}),
-        ("mistral-7b", {"num_hidden_layers": 9}, {"gradient_checkpointing": True}),
+        slow("mistral-7b", {"num_hidden_layers": 9}, {"gradient_checkpointing": True}),
         slow("qwen3-8b", {"num_hidden_layers": 9}, {"gradient_accumulation": 2, "use_cache": True}),
     ],
 )
@@ -117,6 +117,7 @@ def test_gradients_that_add_up_over_all_blocks_need_two_more(
 
 
 @small
+@pytest.mark.slow
 def test_blocks_may_repeat_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     deep(monkeypatch, num_hidden_layers=19, layer_types=[*WINDOWS * 9, "full_attention"])
     how = assert_same_as_whole(small_workload("gemma-3-1b", sequence_length=16), (3,))
@@ -265,6 +266,7 @@ def test_the_log_says_how_a_step_was_traced(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @small
+@pytest.mark.slow
 def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -124,6 +124,7 @@ def test_what_cannot_be_evaluated_is_refused(fields: dict[str, Any], wrong: str)
     assert list(error.value.fields) == [wrong]
 
 
+@pytest.mark.slow
 def test_generation_in_evaluation_is_told_apart() -> None:
     workload = small_workload("t5-small", eval_batch_size=512, eval_samples=512, eval_new_tokens=32)
     request = AnalysisRequest(workload, gpu="t4", memory_limit_bytes=2**30)

@@ -130,6 +130,7 @@ def her_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return "someone/her-model"
 
 
+@pytest.mark.slow
 def test_a_plan_fetches_the_config_first(her_model: str) -> None:
     made = plan(
         AnalysisRequest(Workload(her_model), gpu="local", batch_multiple=1024), lambda event: None

@@ -106,6 +106,7 @@ def test_another_command_than_a_module_starts_by_itself(kept: dict[str, str]) ->
     assert run_together([sys.executable, "-c", code], ["one"], kept, 60.0)[0].answer == "False"
 
 
+@pytest.mark.slow
 def test_another_environment_loads_them_anew(kept: dict[str, str]) -> None:
     answer("one", kept)
     before = the_loader()
@@ -116,6 +117,7 @@ def test_another_environment_loads_them_anew(kept: dict[str, str]) -> None:
     assert not before.is_running()
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_forked_it_starts_by_itself(kept: dict[str, str]) -> None:
     answer("one", kept)
     the_loader().kill()
@@ -157,6 +159,7 @@ def caller(order: str, environment: dict[str, str]) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_none_is_left_once_nothing_is_kept(kept: dict[str, str]) -> None:
     with caller("one", kept) as process:
         assert process.stdout is not None
@@ -167,6 +170,7 @@ def test_none_is_left_once_nothing_is_kept(kept: dict[str, str]) -> None:
     until(lambda: not any(one.is_running() for one in left))
 
 
+@pytest.mark.slow
 def test_all_die_with_the_process_that_asked(kept: dict[str, str]) -> None:
     with caller("hang", kept) as process:
         asking = psutil.Process(process.pid)

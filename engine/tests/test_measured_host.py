@@ -107,6 +107,7 @@ def test_a_launch_time_that_is_given_counts_more_than_a_measured_step() -> None:
 
 
 @small
+@pytest.mark.slow
 def test_the_ladder_climbs_on_the_same_host() -> None:
     request = asked()
     step = measured(request, 43e-6)

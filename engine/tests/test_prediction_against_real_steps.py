@@ -148,7 +148,12 @@ def test_gradients_do_not_all_exist_where_the_optimizer_is_in_backward() -> None
 
 
 @pytest.mark.parametrize(
-    ("model", "module"), [("bert", "word_embeddings"), ("gpt2", "wte"), ("mistral-7b", "lm_head")]
+    ("model", "module"),
+    [
+        ("bert", "word_embeddings"),
+        pytest.param("gpt2", "wte", marks=pytest.mark.slow),
+        pytest.param("mistral-7b", "lm_head", marks=pytest.mark.slow),
+    ],
 )
 def test_the_peak_is_equal_to_the_byte_with_a_module_trained_whole(model: str, module: str) -> None:
     fields = {"lora_rank": 4, "precision": "bf16-true", "modules_to_save": module}
@@ -158,8 +163,15 @@ def test_the_peak_is_equal_to_the_byte_with_a_module_trained_whole(model: str, m
     assert without < predicted
 
 
-@pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed"])
-@pytest.mark.parametrize("model", ["bert", "gpt2", "mistral-7b"])
+@pytest.mark.parametrize(
+    ("model", "precision"),
+    [
+        pytest.param(model, precision, marks=() if fast else pytest.mark.slow)
+        for model in ("bert", "gpt2", "mistral-7b")
+        for precision in ("bf16-true", "bf16-mixed")
+        for fast in [(model, precision) == ("gpt2", "bf16-mixed")]
+    ],
+)
 def test_the_peak_is_equal_to_the_byte_with_new_tokens_trained(model: str, precision: str) -> None:
     """peft copies the embeddings in each forward pass, and has a gradient as large."""
     fields = {"lora_rank": 4, "precision": precision, "sequence_length": 4}

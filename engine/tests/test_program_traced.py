@@ -103,6 +103,7 @@ class TestTheTrace:
         traces = trace_script_at_every_batch_size(loop(tmp_path), None, pytest.fail)
         assert traces.at(1000).peak_by_category()[0] > traces.at(500).peak_by_category()[0] * 1.5
 
+    @pytest.mark.slow
     def test_so_are_those_of_a_real_run(self, tmp_path: Path) -> None:
         program = loop(tmp_path)
         peak, _ = trace_script(program, 1000, None).peak_by_category()
@@ -151,6 +152,7 @@ class TestTheTrace:
         caveat = trace_script(loop(tmp_path, made=made), 2, None).caveats[1]
         assert caveat.startswith("The script also evaluates")
 
+    @pytest.mark.slow
     def test_an_evaluation_between_steps_does_not_feed_them(self, tmp_path: Path) -> None:
         made = "held_out = DataLoader(TensorDataset(torch.ones(96, 64)), 32)"
         last = "with torch.no_grad(): [model(one.to(device)) for (one,) in held_out]"
@@ -181,6 +183,7 @@ class TestTheTrace:
         expected = trace_script(loop(tmp_path), 16, None)
         assert trace_script(program, 16, None).peak_by_category() == expected.peak_by_category()
 
+    @pytest.mark.slow
     def test_where_only_even_batches_are_taken_two_give_all_of_them(self, tmp_path: Path) -> None:
         program = loop(tmp_path, "assert len(x) % 2 == 0, 'odd'")
         said: list[str] = []

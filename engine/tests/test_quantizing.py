@@ -21,7 +21,7 @@ from engine.step.batches import make_batch
 from engine.step.eight_bits import EightBitLayout
 from engine.step.four_bits import FourBitLayout
 from engine.step.training import build_model, prepare, training_step
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tests.small_diffusion import SMALL_DIFFUSION, small
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
@@ -80,8 +80,15 @@ def test_the_head_is_kept_whole(model: str, whole: str) -> None:
     assert not any(whole in name for name in layers(built))
 
 
-@pytest.mark.parametrize("precision", ["bf16-true", "fp32"])
-@pytest.mark.parametrize("quantization", ["nf4", "fp4", "int8"])
+@pytest.mark.parametrize(
+    ("quantization", "precision"),
+    [
+        ("nf4", "bf16-true"),
+        ("int8", "fp32"),
+        *(slow(kind, "bf16-true") for kind in ("fp4", "int8")),
+        *(slow(kind, "fp32") for kind in ("nf4", "fp4")),
+    ],
+)
 def test_a_product_holds_one_whole_weight_in_the_format_that_it_computes_in(
     quantization: str, precision: str
 ) -> None:
@@ -115,6 +122,7 @@ def _wide(quantization: str, precision: str, layer_count: int) -> Workload:
     )
 
 
+@pytest.mark.slow
 def test_fewer_bits_take_less_memory() -> None:
     fields = {"precision": "bf16-true", "sequence_length": 8, "gradient_checkpointing": True}
     peaks = [

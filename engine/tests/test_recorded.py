@@ -35,7 +35,7 @@ from engine.tests.test_training_record import RECORD
 
 LAUNCHING = 43e-6
 MEASURED_ON = MeasuredOn("NVIDIA H100 80GB HBM3", "2.13.0", "5.23.0", 4)
-small = pytest.mark.usefixtures("small_models")
+small = pytest.mark.usefixtures("small_models", "kept_traces")
 
 
 def run(batch_size: int, step_seconds: float, **changes: Any) -> TrainingRecord:
@@ -238,6 +238,7 @@ class TestScripts:
         assert trial.step_seconds
         return trial.step_seconds
 
+    @pytest.mark.slow
     def test_every_answer_is_for_the_host_of_the_run(
         self, recorded: Callable[..., RecordedFile]
     ) -> None:

@@ -11,6 +11,7 @@ from engine.script import batch_sizes
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.program import Program
 from engine.script.trace import CannotTrace, trace_script
+from engine.tests.conftest import slow
 from engine.tests.scripts import A10
 
 TRAINED = """
@@ -41,12 +42,12 @@ def script(folder: Path, check: str) -> Program:
     ("check", "asked", "traced", "multiple"),
     [
         ("assert 4096 % size == 0 and size >= 32", 64, "64, 128, 256", 64),
-        ("assert size >= 16", 24, "24, 25, 48", 1),
+        slow("assert size >= 16", 24, "24, 25, 48", 1),
         ("assert size >= 4 and size % 2 == 0", 10, "10, 12, 20", 2),
-        ("assert size % 8 == 0, 'tensor cores'", 16, "16, 24, 32", 8),
-        ("assert size == 48", 48, "48", 48),
+        slow("assert size % 8 == 0, 'tensor cores'", 16, "16, 24, 32", 8),
+        slow("assert size == 48", 48, "48", 48),
         ("size = size // 12", 24, "24, 48, 96", 24),
-        ("size = max(1, size // 40)", 80, "80, 160, 320", 80),
+        slow("size = max(1, size // 40)", 80, "80, 160, 320", 80),
     ],
 )
 def test_the_batch_that_was_asked_for_is_predicted(

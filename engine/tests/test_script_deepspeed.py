@@ -296,6 +296,7 @@ def test_an_optimizer_on_the_host_leaves_what_the_same_settings_leave(
     assert any("optimizer runs on the host" in caveat for caveat in found.caveats)
 
 
+@pytest.mark.slow
 def test_the_optimizer_of_a_script_updates_its_part_of_the_weights(
     traced: Callable[..., Trace],
 ) -> None:

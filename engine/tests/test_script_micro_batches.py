@@ -12,6 +12,7 @@ import pytest
 from engine.script.micro_batches import MicroBatches
 from engine.script.program import Program
 from engine.script.trace import trace_script
+from engine.tests.conftest import slow
 from engine.tests.scripts import A10
 from engine.tracing.trace import Trace
 
@@ -83,6 +84,7 @@ def test_the_trace_is_that_of_every_micro_batch(
     assert said in caveats[0]
 
 
+@pytest.mark.slow
 def test_lengths_that_differ_are_all_traced(tmp_path: Path) -> None:
     cut = "batch = {name: one[:, : 4 + Trained.calls] for name, one in batch.items()}"
     found, whole, said = both(program(tmp_path, collated=cut, gradient_accumulation_steps=4))
@@ -112,8 +114,8 @@ def test_padding_is_told_from_none(tmp_path: Path) -> None:
     "method",
     [
         f"{COMPUTED}self.kept.append({LOSS})\n        return self.kept[-1]",
-        f"{COMPUTED}self.kept[:] = [{LOSS}]\n        return self.kept[-1]",
-        f"{COMPUTED}return {LOSS} * (1.0 if random.random() < 0.9 else 2.0)",
+        slow(f"{COMPUTED}self.kept[:] = [{LOSS}]\n        return self.kept[-1]"),
+        slow(f"{COMPUTED}return {LOSS} * (1.0 if random.random() < 0.9 else 2.0)"),
     ],
     ids=["keeps all", "keeps the last", "draws"],
 )
@@ -124,6 +126,7 @@ def test_what_may_differ_each_time_is_traced_each_time(tmp_path: Path, method: s
     assert said == []
 
 
+@pytest.mark.slow
 def test_a_step_at_an_epochs_end_may_have_fewer(tmp_path: Path) -> None:
     script = program(tmp_path, gradient_accumulation_steps=30)
     found, whole, said = both(script, 8)

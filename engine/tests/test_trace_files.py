@@ -101,6 +101,7 @@ def test_tf32_has_the_traces_of_fp32(files: TraceFiles, made: list[Precision]) -
     assert made == [Precision.FP32]
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_written_again(files: TraceFiles, made: list[Precision]) -> None:
     traced(files, asked())
     (path,) = files.folder.iterdir()

@@ -84,6 +84,7 @@ def test_steps_that_accumulate_have_a_source_of_their_own() -> None:
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
+@pytest.mark.slow
 def test_a_source_says_what_it_wraps() -> None:
     told = repr(trace_workload(small_workload("bert"), A10, lambda _: None))
     assert told.startswith("BatchRule(each=ShallowModels(WholeModel('BERT base', CudaBehaviour(")

@@ -216,7 +216,7 @@ def test_text_that_is_a_template(lab: Lab, text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["' OR '1'='1", "'; DROP TABLE auth_user; --", "\\", "%", "_", "\0", "\u2019 OR 1", "*) OR ("],
+    ["' OR '1'='1'; DROP TABLE auth_user; --", "\\", "%_", "\0\u2019*) OR ("],
 )
 def test_a_search_with_sql(lab: Lab, text: str) -> None:
     """In each filter of the history, the savings and the audit log."""
