@@ -263,8 +263,12 @@ def test_one_label_says_where_the_numbers_come_from_and_others_have_their_own(
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED, make_result(source=source))
     html = html_of(page, "detail", analysis.pk)
-    assert html.count(f'class="badge badge-{source}"') == 1
-    cards = html.split('class="card figure-card')[1:]
+    before, _, rest = html.partition('id="decision"')
+    first, _, below = rest.partition("</section>")
+    label = f'class="badge badge-{source}"'
+    assert first.count(label) == 6  # of the sentence, the bars and the cards
+    assert (before + below).count(label) == 0
+    cards = below.split('class="card figure-card')[1:]
     assert len(cards) == 4
     assert all("badge-assumed" in card.split("</div>")[0] for card in cards[1:])
 
