@@ -169,7 +169,8 @@ def _speedup_figure(result: AnalysisResult) -> Card:
     value = speedup_words(result.speedup, gain)
     over = f"{recommended} vs. {current}"
     if result.today is not None:
-        over = f"batch {recommended} with the changes vs. batch {current} today"
+        without = "without" if result.current_batch_size is None else "today"
+        over = f"batch {recommended} with the changes vs. batch {current} {without}"
     if gain is Gain.SURE:
         note = f"throughput at {over}{_interval(result)}"
         return Card(SPEEDUP.label, value, note, (source,), tone="good")
