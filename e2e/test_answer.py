@@ -179,6 +179,45 @@ def test_the_slider_goes_through_the_batches_by_keyboard_and_click_without_a_req
     assert [url for url in requests if urlsplit(url).path != icon] == []
 
 
+def test_the_picture_has_axes_with_units_and_figures_wherever_one_points(page: Page) -> None:
+    picture = page.locator(".picture-bars")
+    for words in ("GPU memory, GiB", "Speed, samples/s", "Batch, samples", "limit", "22.07 GiB"):
+        expect(picture.get_by_text(words, exact=True)).to_be_visible()
+    limit = picture.locator(".bar-limit").bounding_box()
+    label = picture.get_by_text("22.07 GiB", exact=True).bounding_box()
+    assert limit
+    assert label
+    assert label["x"] >= limit["x"] + limit["width"]  # beside the line, not on it
+    box = picture.bounding_box()
+    assert box
+    readings = set()
+    picture.scroll_into_view_if_needed()
+    for share_x, share_y in ((0.3, 0.1), (0.5, 0.5), (0.8, 0.8)):
+        page.mouse.move(0, 0)
+        picture.hover(position={"x": box["width"] * share_x, "y": box["height"] * share_y})
+        reading = page.locator(".picture-reading").inner_text()
+        for figure in ("Batch", "GiB", "samples/s", "per million samples"):
+            assert figure in reading
+        readings.add(reading)
+    assert len(readings) == 3
+
+
+def test_names_on_the_gpu_map_do_not_overlap(page: Page) -> None:
+    boxes = [
+        name.bounding_box() for name in page.locator(".map-view-on-demand .map-dot text").all()
+    ]
+    shown = [box for box in boxes if box]
+    assert len(shown) > 10
+    for number, one in enumerate(shown):
+        for other in shown[:number]:
+            apart_x = (
+                one["x"] >= other["x"] + other["width"] or other["x"] >= one["x"] + one["width"]
+            )
+            apart_y = one["y"] >= other["y"] + other["height"] - 2
+            apart_y = apart_y or other["y"] >= one["y"] + one["height"] - 2
+            assert apart_x or apart_y, (one, other)
+
+
 def test_the_lines_to_paste_can_be_copied(page: Page) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#decision").get_by_role("link", name="Copy config").click()

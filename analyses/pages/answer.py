@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyses.charts.breakdown import BreakdownRow, MemoryBar, breakdown_rows, memory_bars
-from analyses.charts.by_batch import Picture, picture_of
+from analyses.charts.by_batch import picture_of
 from analyses.charts.layout import PlotlyDict
+from analyses.charts.picture import Picture
 from analyses.charts.timeline import timeline_chart, timeline_description, timeline_note
 from analyses.figures.answered import answered
 from analyses.models import Analysis
@@ -18,6 +19,7 @@ from analyses.pages.texts import text_answer_of
 from analyses.stored_result import result_of, tokens_in, tried_batch
 from engine.answer.amounts import source_at
 from engine.answer.certificate import measured_on_rows
+from engine.core.choices import Rollout
 from engine.core.numbers import whole
 from engine.interface.result import AnalysisResult, Source
 from engine.versions.software import caveat, in_words
@@ -80,12 +82,16 @@ def verdict_of(
         global_batch=global_batch_advice(result),
         picture=picture_of(result, tokens_in(analysis)),
         bars=bars,
-        breakdown=breakdown_rows(bars),
+        breakdown=breakdown_rows(bars, beside_vllm=_is_beside_vllm(result)),
         timeline=timeline_chart(result) if result.timeline else None,
         timeline_description=timeline_description(result),
         timeline_note=timeline_note(result),
         timeline_source=source_at(result, result.recommended_batch_size),
     )
+
+
+def _is_beside_vllm(result: AnalysisResult) -> bool:
+    return result.workload is not None and result.workload.rollout is Rollout.VLLM
 
 
 def _software(result: AnalysisResult) -> str:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from analyses.charts.breakdown import used_bytes
-from analyses.charts.by_batch import Fit, fit_of
+from analyses.charts.picture import Fit, fit_of
 from analyses.pages.settings import command_of
 from engine.answer.amounts import beyond_largest, of_the_gpu, trial_at
 from engine.answer.certificate import model_commands
