@@ -141,7 +141,12 @@ def breakdown_rows(bars: list[MemoryBar], *, beside_vllm: bool = False) -> list[
     """
     meanings = {"context": _WITH_VLLM} if beside_vllm else {}
     return [
-        BreakdownRow(category, name, meanings.get(category, meaning), [(bar.sizes.get(category), bar.role) for bar in bars])
+        BreakdownRow(
+            category,
+            name,
+            meanings.get(category, meaning),
+            [(bar.sizes.get(category), bar.role) for bar in bars],
+        )
         for category, (name, meaning) in CATEGORIES.items()
         if any(category in bar.sizes for bar in bars)
     ]
