@@ -118,7 +118,9 @@ def test_the_commands_that_measure_stay_on_the_page(
     assert overflow(page) <= 0
 
 
-def test_the_tabs_do_not_scroll_up_and_down(page: Page) -> None:
+def test_tabs_and_tables_that_do_not_scroll_show_no_sign_of_it(page: Page) -> None:
+    for card in page.locator(".card:has(.scroll)").all():  # a gradient below the covers shows
+        assert card.evaluate("e => getComputedStyle(e).backgroundImage") == "none"
     tabs = page.get_by_role("tablist", name="Proof")
     assert tabs.evaluate("e => e.scrollHeight <= e.clientHeight")
 
@@ -156,6 +158,15 @@ def test_what_does_not_fit_gets_advice_too(site: Site, member: Account, open_pag
     expect(page.get_by_text("The analysis failed")).to_have_count(0)
     doing.wait_for_ladder(page)
     expect(page.locator("#decision-title")).to_contain_text("fits")
+    today, then = page.locator("#decision .use").all()
+    expect(today).to_contain_text("GiB too much")
+    expect(then).to_contain_text("GiB unused")
+    for label in ("Samples per second", "Cost of a million samples", "Largest batch"):
+        expect(page.locator("#decision .figure-card").filter(has_text=label)).to_be_visible()
+    page.reload()  # with the scripts of an answer
+    expect(page.get_by_role("slider", name="Batch size")).to_be_visible()
+    page.get_by_role("tab", name="Trials").click()
+    expect(page.get_by_role("heading", name="Trials")).to_be_visible()
 
 
 def test_the_slider_goes_through_the_batches_by_keyboard_and_click_without_a_request(

@@ -21,7 +21,7 @@ LEFT, RIGHT = 8.0, 97.0
 
 _MARGIN = 0.06
 _NOT_IN_LABELS = re.compile(r"\b(NVIDIA|GeForce|SXM\d?) ")
-_LETTER, _LINE, _AWAY = 0.75, 14.0, 1.2
+_LETTER, _LINE, _AWAY = 0.85, 14.0, 1.2
 """A name takes these: percent of the width for each letter and from its dot, pixels of height.
 
 They are those of a window of a tablet's width; on a wider one there is more room.

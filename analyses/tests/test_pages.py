@@ -24,6 +24,7 @@ from analyses.tests.factories import (
     of_first_version,
 )
 from engine import __version__
+from engine.core.errors import DoesNotFit
 from engine.interface.result import GlobalBatch, LargeTensor, Source, TimelinePoint
 
 HOSTILE = "<script>alert(1)</script>"
@@ -273,6 +274,15 @@ def test_one_label_says_where_the_numbers_come_from_and_others_have_their_own(
     assert all("badge-assumed" in card.split("</div>")[0] for card in cards[1:])
 
 
+def test_an_answer_that_nothing_fits_gets_the_scripts_of_its_proof(
+    page: Client, member: User
+) -> None:
+    analysis = make_analysis(member, Status.FAILED, failure_code=DoesNotFit.code)
+    html = html_of(page, "detail", analysis.pk)
+    for script in ("tabs.js", "by_batch.js", "chart.js"):
+        assert script in html
+
+
 def test_on_a_measured_page_what_is_predicted_is_labelled(page: Client, member: User) -> None:
     result = make_result(source=Source.MEASURED)
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
@@ -306,7 +316,7 @@ def test_a_result_of_another_version_is_not_an_error(
 
 def test_a_failure_has_its_reason_its_log_and_a_next_step(page: Client, member: User) -> None:
     analysis = make_analysis(
-        member, Status.FAILED, failure_code="does_not_fit", failure_reason="It needs 30 GiB."
+        member, Status.FAILED, failure_code="deadline", failure_reason="It needs 30 GiB."
     )
     add_log(analysis, "the last words")
     html = html_of(page, "detail", analysis.pk)
