@@ -15,6 +15,17 @@ ANSWER_MS = 300_000
 expect.set_options(timeout=PATIENCE_MS)  # for all that import these steps
 
 
+_UNFOLD = """element => {
+  const fold = (part) => part.parentElement.closest("details");
+  for (let each = fold(element); each; each = fold(each)) each.open = true;
+}"""
+
+
+def unfold(page: Page) -> None:
+    """Open the rare settings of the form."""
+    page.get_by_role("heading", name="Advanced").click()
+
+
 def set_up(page: Page, link: str, name: str, password: str) -> None:
     """Create the first admin through the setup link, which also signs in."""
     page.goto(link)
@@ -57,7 +68,7 @@ def analyze(page: Page, **values: str) -> int:
 def fill(page: Page, name: str, value: str) -> None:
     """Fill a field of the form by its name, whatever its kind."""
     field = page.locator(f'.analysis-form [name="{name}"]').first
-    field.evaluate("element => element.closest('details')?.setAttribute('open', '')")
+    field.evaluate(_UNFOLD)
     search = page.get_by_role("combobox", name="Search models")
     if name == "model" and search.is_visible():
         search.click()

@@ -100,7 +100,7 @@ def test_an_analysis_updates_live_without_a_reload(
     doing.wait_for_verdict(page)
     expect(page.locator("#state")).to_contain_text("Succeeded")
     expect(page.locator(".picture-bars")).to_be_visible()
-    page.locator("[data-chart]").first.scroll_into_view_if_needed()
+    page.get_by_role("tab", name="Step").click()
     expect(page.locator("[data-chart] svg.main-svg").first).to_be_visible()
     assert page.evaluate("window.untouched")
 

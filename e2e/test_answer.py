@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Response, expect
+from playwright.sync_api import Browser, Locator, Page, Response, expect
 
 from e2e import browsing, doing
 from e2e.browsing import LOOKS, Theme
@@ -73,6 +73,58 @@ def test_the_page_decides_before_anything_else(
     assert overflow(page) <= 0
 
 
+def test_the_first_screen_has_the_two_bars_and_the_three_cards(page: Page) -> None:
+    today, then = page.locator("#decision .use").all()
+    expect(today).to_contain_text(re.compile(r"Today: batch 16.*GiB of .*GiB unused"))
+    expect(then).to_contain_text(re.compile(r"Then: batch \d+.*GiB of .*GiB unused"))
+    assert _fill(today) != _fill(then)  # red, green
+    cards = page.locator("#decision .figure-card")
+    assert cards.locator("dt").all_inner_texts() == [
+        "Speedup", "Cost per run", "Potential savings per year",
+    ]  # fmt: skip
+    for part in (today, then, *cards.all()):
+        expect(part.locator(".badge").first).to_be_visible()
+        assert part.evaluate("e => e.getBoundingClientRect().bottom <= innerHeight")
+
+
+def _fill(bar: Locator) -> str:
+    fill: str = bar.locator(".use-used").evaluate("e => getComputedStyle(e).fill")
+    return fill
+
+
+def test_links_to_the_sections_stay_in_sight(page: Page) -> None:
+    sections = page.get_by_role("navigation", name="Sections")
+    names = sections.get_by_role("link").all_inner_texts()
+    assert names == ["Decision", "Changes", "Memory", "GPUs", "Proof", "Config"]
+    for name in reversed(names):
+        link = sections.get_by_role("link", name=name)
+        target = page.locator(str(link.get_attribute("href")))
+        link.click()
+        expect(target).to_be_in_viewport()
+        expect(sections).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("link", name="Analyze another")).to_have_attribute("href", "/new/")
+
+
+@pytest.mark.parametrize("screen", ["tablet", "phone"])
+def test_the_commands_that_measure_stay_on_the_page(
+    site: Site, open_page: Open, answer: Answer, screen: str
+) -> None:
+    page = answer.open(open_page(site, screen=screen))
+    page.get_by_text("Measure to confirm").click()
+    commands = page.locator(".measure .menu-items")
+    expect(commands).to_be_visible()
+    assert commands.evaluate("e => e.getBoundingClientRect().right <= innerWidth")
+    assert commands.evaluate("e => e.getBoundingClientRect().left >= 0")
+    assert overflow(page) <= 0
+
+
+def test_tabs_and_tables_that_do_not_scroll_show_no_sign_of_it(page: Page) -> None:
+    for card in page.locator(".card:has(.scroll)").all():  # a gradient below the covers shows
+        assert card.evaluate("e => getComputedStyle(e).backgroundImage") == "none"
+    tabs = page.get_by_role("tablist", name="Proof")
+    assert tabs.evaluate("e => e.scrollHeight <= e.clientHeight")
+
+
 def test_the_ladder_makes_a_rung_the_pages_answer_with_one_click(page: Page) -> None:
     expect(page.locator("#decision-title")).to_contain_text("bf16")
     headings = page.locator("#ladder thead th").all_inner_texts()
@@ -106,6 +158,15 @@ def test_what_does_not_fit_gets_advice_too(site: Site, member: Account, open_pag
     expect(page.get_by_text("The analysis failed")).to_have_count(0)
     doing.wait_for_ladder(page)
     expect(page.locator("#decision-title")).to_contain_text("fits")
+    today, then = page.locator("#decision .use").all()
+    expect(today).to_contain_text("GiB too much")
+    expect(then).to_contain_text("GiB unused")
+    for label in ("Samples per second", "Cost of a million samples", "Largest batch"):
+        expect(page.locator("#decision .figure-card").filter(has_text=label)).to_be_visible()
+    page.reload()  # with the scripts of an answer
+    expect(page.get_by_role("slider", name="Batch size")).to_be_visible()
+    page.get_by_role("tab", name="Trials").click()
+    expect(page.get_by_role("heading", name="Trials")).to_be_visible()
 
 
 def test_the_slider_goes_through_the_batches_by_keyboard_and_click_without_a_request(
@@ -129,9 +190,51 @@ def test_the_slider_goes_through_the_batches_by_keyboard_and_click_without_a_req
     assert [url for url in requests if urlsplit(url).path != icon] == []
 
 
+def test_the_picture_has_axes_with_units_and_figures_wherever_one_points(page: Page) -> None:
+    picture = page.locator(".picture-bars")
+    for words in ("GPU memory, GiB", "Speed, samples/s", "Batch, samples", "limit", "22.07 GiB"):
+        expect(picture.get_by_text(words, exact=True)).to_be_visible()
+    limit = picture.locator(".bar-limit").bounding_box()
+    label = picture.get_by_text("22.07 GiB", exact=True).bounding_box()
+    assert limit
+    assert label
+    assert label["x"] >= limit["x"] + limit["width"]  # beside the line, not on it
+    box = picture.bounding_box()
+    assert box
+    readings = set()
+    picture.scroll_into_view_if_needed()
+    for share_x, share_y in ((0.3, 0.1), (0.5, 0.5), (0.8, 0.8)):
+        page.mouse.move(0, 0)
+        picture.hover(position={"x": box["width"] * share_x, "y": box["height"] * share_y})
+        reading = page.locator(".picture-reading").inner_text()
+        for figure in ("Batch", "GiB", "samples/s", "per million samples"):
+            assert figure in reading
+        readings.add(reading)
+    assert len(readings) == 3
+
+
+def test_names_on_the_gpu_map_do_not_overlap(page: Page) -> None:
+    boxes = [
+        name.bounding_box() for name in page.locator(".map-view-on-demand .map-dot text").all()
+    ]
+    shown = [box for box in boxes if box]
+    assert len(shown) > 10
+    for number, one in enumerate(shown):
+        for other in shown[:number]:
+            apart_x = (
+                one["x"] >= other["x"] + other["width"] or other["x"] >= one["x"] + one["width"]
+            )
+            apart_y = one["y"] >= other["y"] + other["height"] - 2
+            apart_y = apart_y or other["y"] >= one["y"] + one["height"] - 2
+            assert apart_x or apart_y, (one, other)
+
+
 def test_the_lines_to_paste_can_be_copied(page: Page) -> None:
-    page.get_by_role("link", name="Copy config").click()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#decision").get_by_role("link", name="Copy config").click()
+    expect(page.locator("#decision [data-copy]")).to_have_text("Copied")
     code = page.locator("#config-1").inner_text()
+    assert page.evaluate("navigator.clipboard.readText()").strip() == code.strip()
     assert "per_device_train_batch_size=" in code
     assert "MemoryMarkCallback" in code
     page.locator("#config").get_by_role("button", name="Copy").first.click()
@@ -144,6 +247,9 @@ def test_the_tabs_show_one_part_of_the_proof_at_a_time(page: Page) -> None:
     expect(page.locator("#past-memory-scroll")).to_be_visible()
     look(page, "proof-memory")
     page.get_by_role("tab", name="Memory").press("ArrowRight")
+    expect(page.get_by_role("heading", name="Memory over one training step")).to_be_visible()
+    look(page, "proof-step")
+    page.get_by_role("tab", name="Step").press("ArrowRight")
     expect(page.get_by_role("heading", name="What if?")).to_be_visible()
     past = page.locator("#past-speed-scroll")
     expect(past.get_by_role("row", name="All models")).to_contain_text(re.compile(r"±\d+\.\d%"))
@@ -167,7 +273,7 @@ def test_the_first_screen_is_light_and_the_charts_library_comes_with_its_first_c
     fonts = [size for url, size in sizes.items() if url.endswith(".woff2")]
     assert sum(sizes.values()) - sum(fonts) < FIRST_SCREEN_BYTES
     assert sum(fonts) < FONT_BYTES
-    page.locator("[data-chart]").first.scroll_into_view_if_needed()
+    page.get_by_role("tab", name="Step").click()
     expect(page.locator("[data-chart] svg.main-svg").first).to_be_visible()
     assert any("plotly" in response.url for response in loaded)
 
@@ -186,12 +292,11 @@ def test_history_share_link_and_api_show_the_decision_of_the_page(
     site: Site, page: Page, answer: Answer, open_page: Open
 ) -> None:
     sentence = page.locator("#decision-title").inner_text()
-    cost = page.locator(".decision-cost").inner_text()
+    speed_card, cost_card, saved_card = page.locator("#decision .figure-value").all_inner_texts()
     # The sentence has a range where the speedup depends on the CPU, the lists its middle.
     speedup = page.locator(".offer-shown .figure").inner_text()
-    money = re.search(r"\$[\d.,]+ less per year", cost)
-    assert money
-    saved = money.group().split()[0]
+    assert speedup == speed_card
+    saved = saved_card
     number = urlsplit(answer.url).path.strip("/")
     expect(page.locator("#chips")).to_contain_text("fp32 → bf16")
 
@@ -210,4 +315,5 @@ def test_history_share_link_and_api_show_the_decision_of_the_page(
     shared = open_page(site)
     shared.goto(page.get_by_label("Address of the link").input_value())
     expect(shared.locator("#decision-title")).to_have_text(sentence)
-    expect(shared.locator(".decision-cost")).to_contain_text(money.group())
+    shown = shared.locator("#decision .figure-value").all_inner_texts()
+    assert shown == [speed_card, cost_card, saved_card]

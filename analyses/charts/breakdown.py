@@ -28,11 +28,13 @@ CATEGORIES = {
     ),
     "context": (
         "CUDA context",
-        "driver, libraries and a vLLM beside them (device used \N{MINUS SIGN} reserved)",
+        "driver and libraries (device used \N{MINUS SIGN} reserved)",
     ),
     "free": ("Free", "headroom"),
 }
 """Category to its name and meaning, in the order in which a bar stacks them."""
+
+_WITH_VLLM = "driver, libraries and vLLM beside them (device used \N{MINUS SIGN} reserved)"
 
 LONGEST_BAR = 1.6
 """A bar longer than this multiple of the GPU's memory is cut."""
@@ -130,10 +132,21 @@ def memory_sizes(trial: Trial, total_bytes: int) -> dict[str, int]:
     return {name: sizes[name] for name in CATEGORIES if sizes.get(name, 0) > 0}
 
 
-def breakdown_rows(bars: list[MemoryBar]) -> list[BreakdownRow]:
-    """The table under the bars: a row for each category that any bar has."""
+def breakdown_rows(bars: list[MemoryBar], *, beside_vllm: bool = False) -> list[BreakdownRow]:
+    """The table under the bars: a row for each category that any bar has.
+
+    Args:
+        bars: The bars.
+        beside_vllm: Whether vLLM generates on the same GPU, outside PyTorch's allocator.
+    """
+    meanings = {"context": _WITH_VLLM} if beside_vllm else {}
     return [
-        BreakdownRow(category, name, meaning, [(bar.sizes.get(category), bar.role) for bar in bars])
+        BreakdownRow(
+            category,
+            name,
+            meanings.get(category, meaning),
+            [(bar.sizes.get(category), bar.role) for bar in bars],
+        )
         for category, (name, meaning) in CATEGORIES.items()
         if any(category in bar.sizes for bar in bars)
     ]

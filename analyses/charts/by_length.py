@@ -1,13 +1,13 @@
-"""Memory by length: a bar for each length of a batch of texts, beside the GPU's memory."""
+"""Memory by length: each length of a batch of texts, beside the GPU's memory."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from analyses.charts.breakdown import used_bytes
-from analyses.charts.by_batch import Picture, Point, bars_of, marks_of, point_of
+from analyses.charts.picture import Drawn, Picture, Point, draw, point_of
 from engine.core.numbers import whole
-from engine.core.sizes import gib, gib_number
+from engine.core.sizes import gib
 from engine.interface.result import GpuFacts, Trial
 from engine.interface.texts import LengthTrial, TextResult
 
@@ -31,29 +31,26 @@ def picture_of_lengths(
     def text(trial: Trial, categories: Collection[str]) -> Point:
         return point_of(trial, of_trial[id(trial)], gpu.total_bytes, categories)
 
-    bars, limit_y, categories = bars_of(
-        [(one.length, one.trial) for one in known], gpu.total_bytes, text
-    )
     names: dict[int, list[str]] = {}
     for name, length in (("requested", asked), ("longest", result.longest_tokens)):
         if length:
             names.setdefault(length, []).append(name)
-    shown = [bar.size for bar in bars]
-    at = result.longest_tokens if result.longest_tokens in shown else shown[0]
-    return Picture(
-        title="Memory by length",
-        name="Length",
-        label="Length in tokens",
-        bars=bars,
-        marks=marks_of(names, bars),
-        speed=[],
-        categories=categories,
-        limit_y=limit_y,
-        limit=f"{gib_number(gpu.total_bytes)} GiB",
-        start=shown.index(at),
-        description=(
-            f"Memory by length in tokens for {result.model_name} on {gpu.name}, which has "
-            f"{gib(gpu.total_bytes)}. {whole(result.longest_tokens)} tokens are the "
-            "longest that fit."
+    shown = [one.length for one in known]
+    return draw(
+        Drawn(
+            title="Memory by length",
+            name="Length",
+            label="Length in tokens",
+            unit="tokens",
+            description=(
+                f"Memory by length in tokens for {result.model_name} on {gpu.name}, which has "
+                f"{gib(gpu.total_bytes)}. {whole(result.longest_tokens)} tokens are the "
+                "longest that fit."
+            ),
         ),
+        [(one.length, one.trial) for one in known],
+        names,
+        result.longest_tokens if result.longest_tokens in shown else shown[0],
+        gpu.total_bytes,
+        text,
     )

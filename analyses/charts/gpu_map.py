@@ -10,11 +10,10 @@ from itertools import pairwise
 from math import floor, log10
 from typing import Protocol
 
-from analyses.charts.by_batch import Segment
 from engine.answer.figures import COST, SPEED
 from engine.core.numbers import usd
 
-HEIGHT, TOP, BOTTOM = 340, 26, 44
+HEIGHT, TOP, BOTTOM = 300, 26, 40
 """Pixels."""
 
 LEFT, RIGHT = 8.0, 97.0
@@ -22,8 +21,13 @@ LEFT, RIGHT = 8.0, 97.0
 
 _MARGIN = 0.06
 _NOT_IN_LABELS = re.compile(r"\b(NVIDIA|GeForce|SXM\d?) ")
-_CROWDED_X, _CROWDED_Y = 9.0, 15.0
-"""A name closer than this to another, in percent and pixels, is left out."""
+_LETTER, _LINE, _AWAY = 0.85, 14.0, 1.2
+"""A name takes these: percent of the width for each letter and from its dot, pixels of height.
+
+They are those of a window of a tablet's width; on a wider one there is more room.
+"""
+_DOT_X, _DOT_Y = 0.8, 6.0
+"""Half the size of a dot, in percent and pixels."""
 
 
 class Prices(StrEnum):
@@ -52,6 +56,16 @@ class OnGpu(Protocol):
     def price_per_hour_usd(self) -> float | None: ...
     @property
     def price_date(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a line; x in percent, y in pixels."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
 
 
 @dataclass(frozen=True)
@@ -194,27 +208,55 @@ def _dots(
 ) -> list[Dot]:
     """The dots; those that matter most get their names first."""
     ranked = sorted(rows, key=lambda row: (not row.is_current, row not in best))
-    named: list[tuple[float, float]] = []
+    taken = [_Box(x - _DOT_X, x + _DOT_X, y, _DOT_Y) for x, y in at.values()]
     dots = []
     for row in ranked:
         x, y = at[id(row)]
-        has_room = all(abs(x - u) > _CROWDED_X or abs(y - v) > _CROWDED_Y for u, v in named)
-        if has_room:
-            named.append((x, y))
+        name = short_name(row.name)
+        sides = ("end", "start") if x > (LEFT + RIGHT) / 2 else ("start", "end")
+        boxes = {side: _name_box(name, x, y, side) for side in sides}
+        free = [side for side, box in boxes.items() if box.is_free(taken)]
+        if free:
+            taken.append(boxes[free[0]])
         dots.append(
             Dot(
                 name=row.name,
-                label=short_name(row.name) if has_room else "",
+                label=name if free else "",
                 title=_title(row),
                 x=x,
                 y=y,
-                anchor="end" if x > (LEFT + RIGHT) / 2 else "start",
+                anchor=free[0] if free else sides[0],
                 is_current=row.is_current,
                 is_best=row in best,
                 form_query="" if row.is_current else row.form_query,
             )
         )
     return dots
+
+
+@dataclass(frozen=True)
+class _Box:
+    """The place of a name or a dot; ``low`` and ``high`` in percent, the others in pixels."""
+
+    low: float
+    high: float
+    y: float
+    half_height: float
+
+    def is_free(self, taken: Sequence[_Box]) -> bool:
+        """Whether it is on the map and overlaps none of the others."""
+        return LEFT <= self.low <= self.high <= 100 and not any(
+            self.low < other.high
+            and other.low < self.high
+            and abs(self.y - other.y) < self.half_height + other.half_height
+            for other in taken
+        )
+
+
+def _name_box(name: str, x: float, y: float, side: str) -> _Box:
+    width = _LETTER * len(name)
+    low = x + _AWAY if side == "start" else x - _AWAY - width
+    return _Box(low, low + width, y, _LINE / 2)
 
 
 def short_name(name: str) -> str:

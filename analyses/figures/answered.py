@@ -10,9 +10,14 @@ from engine.gpus import GPUS
 from engine.interface.result import AnalysisResult, Source
 
 
-def answered(analysis: Analysis) -> Answered:
-    """The answer of an analysis, with what its numbers are computed from."""
-    result = result_of(analysis)
+def answered(analysis: Analysis, instead: AnalysisResult | None = None) -> Answered:
+    """The answer of an analysis, with what its numbers are computed from.
+
+    Args:
+        analysis: An analysis with its stored result.
+        instead: A result to take instead of it, such as that of other moves.
+    """
+    result = instead or result_of(analysis)
     is_about_texts = analysis.goal != Goal.BATCH
     return Answered(
         result=result,

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyses.charts.breakdown import BreakdownRow, MemoryBar, breakdown_rows, memory_bars
-from analyses.charts.by_batch import Picture, picture_of
+from analyses.charts.by_batch import picture_of
 from analyses.charts.layout import PlotlyDict
+from analyses.charts.picture import Picture
 from analyses.charts.timeline import timeline_chart, timeline_description, timeline_note
+from analyses.figures.answered import answered
 from analyses.models import Analysis
 from analyses.pages.decision import Decision, decision_of
+from analyses.pages.first_screen import FirstScreen, first_screen
 from analyses.pages.settings import command_of, defaults_taken, settings_of
 from analyses.pages.texts import text_answer_of
 from analyses.stored_result import result_of, tokens_in, tried_batch
 from engine.answer.amounts import source_at
 from engine.answer.certificate import measured_on_rows
+from engine.core.choices import Rollout
 from engine.core.numbers import whole
 from engine.interface.result import AnalysisResult, Source
 from engine.versions.software import caveat, in_words
@@ -31,6 +35,7 @@ class Verdict:
 
     Attributes:
         decision: The top of the page.
+        first: The bars and cards under it.
         software: The versions it is for, as text; empty if an older version did not store them.
         software_warning: Why these are not the versions that the member trains with; empty if they
             are, or none were given.
@@ -41,6 +46,7 @@ class Verdict:
 
     result: AnalysisResult
     decision: Decision
+    first: FirstScreen
     software: str
     software_warning: str
     global_batch: str
@@ -70,17 +76,29 @@ def verdict_of(
     return Verdict(
         result=result,
         decision=decision_of(result, analysis.request, analysis.pk if may_report else None),
-        software=in_words(result.software),
+        first=first_screen(answered(analysis, result), bars),
+        software=_software(result),
         software_warning=_software_warning(result),
         global_batch=global_batch_advice(result),
         picture=picture_of(result, tokens_in(analysis)),
         bars=bars,
-        breakdown=breakdown_rows(bars),
+        breakdown=breakdown_rows(bars, beside_vllm=_is_beside_vllm(result)),
         timeline=timeline_chart(result) if result.timeline else None,
         timeline_description=timeline_description(result),
         timeline_note=timeline_note(result),
         timeline_source=source_at(result, result.recommended_batch_size),
     )
+
+
+def _is_beside_vllm(result: AnalysisResult) -> bool:
+    return result.workload is not None and result.workload.rollout is Rollout.VLLM
+
+
+def _software(result: AnalysisResult) -> str:
+    """The versions that it is for; of a prediction without the build that happened to trace it."""
+    if result.source is Source.MEASURED:
+        return in_words(result.software)
+    return in_words({name: version.split("+")[0] for name, version in result.software.items()})
 
 
 def _software_warning(result: AnalysisResult) -> str:
@@ -91,13 +109,13 @@ def _software_warning(result: AnalysisResult) -> str:
 def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
     """The template variables that a share link shows too: no names, no log, no nodes."""
     texts = text_answer_of(analysis) if verdict is None else None
-    answered = verdict or texts
+    shown = verdict or texts
     rows = analysis.trials.all()
     trials = verdict.result.trials if verdict else [tried_batch(row) for row in rows]
     return {
         "verdict": verdict,
         "texts": texts,
-        "page_source": answered.result.source if answered else None,
+        "page_source": shown.result.source if shown else None,
         # In the order they ran while one watches; by size, around the limit, once all are in.
         "trials": sorted(trials, key=lambda trial: trial.batch_size) if verdict else trials,
         "tokens": tokens_in(analysis),

@@ -1,4 +1,4 @@
-"""The top of an answer: what to do, what that saves, how sure it is, and the lines to paste."""
+"""The top of an answer: what to do, how sure that is, and the lines to paste."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from itertools import chain
 from typing import Any
 
 from analyses.charts.breakdown import used_bytes
-from analyses.charts.by_batch import Fit, fit_of
+from analyses.charts.picture import Fit, fit_of
 from analyses.pages.settings import command_of
-from analyses.savings.certainty import counted
 from engine.answer.amounts import beyond_largest, of_the_gpu, trial_at
 from engine.answer.certificate import model_commands
 from engine.answer.figures import (
     CURRENT_BATCH,
-    CURRENT_COST,
     CURRENT_HEADROOM,
-    HOURS_PER_YEAR,
     LARGEST_BATCH,
-    RECOMMENDED_COST,
-    USD_PER_YEAR,
 )
 from engine.answer.learning_rate import about_global_batch
 from engine.answer.training_config import TrainingConfig, training_configs
@@ -30,8 +25,6 @@ from engine.core.numbers import times_range
 from engine.core.sizes import gib_of
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, Source, Trial
-
-_RUN_SIGN = "\N{RIGHTWARDS ARROW}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,6 @@ class Decision:
         sentence: The decision.
         fit: Whether the current batch fits, beginning with yes, no or maybe; empty without one.
         tone: ``change``, ``keep`` or ``problem``.
-        cost: Its cost and savings, at assumed prices; empty without a speedup.
         training: What it does to the global batch and the learning rate; empty if nothing, and with
             moves, of which the ladder says it.
         sureness: The range of the numbers; empty where unknown.
@@ -64,7 +56,6 @@ class Decision:
     sentence: str
     fit: str
     tone: str
-    cost: str
     training: str
     sureness: str
     measurements: list[str]
@@ -90,7 +81,6 @@ def decision_of(
         sentence=result.decision or result.verdict,
         fit=_fit(result),
         tone=_tone(result),
-        cost=_cost(result),
         training="" if result.today else about_global_batch(result),
         sureness=_sureness(result),
         measurements=_measurements(result, request),
@@ -102,7 +92,7 @@ def decision_of(
 def _fit(result: AnalysisResult) -> str:
     """Whether the current batch fits as it is trained today."""
     current = result.current_batch_size
-    trial = result.today or (None if current is None else trial_at(result, current))
+    trial = None if current is None else result.today or trial_at(result, current)
     if trial is None:
         return ""
     batch, total = CURRENT_BATCH.text(current), result.gpu.total_bytes
@@ -124,23 +114,6 @@ def _tone(result: AnalysisResult) -> str:
     if result.today is not None:  # with moves, which are worth it or not
         kept = result.speedup is not None and not has_gain(result)
     return "keep" if kept else "change"
-
-
-def _cost(result: AnalysisResult) -> str:
-    savings = result.savings
-    if savings is None or not savings.price_per_hour_usd:
-        return ""
-    now = CURRENT_COST.text(savings.current_usd_per_run)
-    then = RECOMMENDED_COST.text(savings.recommended_usd_per_run)
-    if not savings.gpu_hours_per_year:
-        return f"{now} per run"
-    hours = HOURS_PER_YEAR.with_unit(savings.gpu_hours_per_year)
-    money = USD_PER_YEAR.text(savings.usd_per_year)
-    less = f"{hours} and {money} less per year"
-    ends = counted(result.source, vars(result))
-    low, high = (USD_PER_YEAR.text(savings.usd_per_year * end) for end in (ends.low, ends.high))
-    span = "" if low == high else f" ({low} to {high})"
-    return f"{now} {_RUN_SIGN} {then} per run; {less}{span}"
 
 
 def _sureness(result: AnalysisResult) -> str:

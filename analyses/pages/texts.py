@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyses.charts.breakdown import BreakdownRow, MemoryBar, breakdown_rows, memory_bar
-from analyses.charts.by_batch import Fit, Picture, fit_of
 from analyses.charts.by_length import picture_of_lengths
+from analyses.charts.picture import Fit, Picture, fit_of
 from analyses.models import Analysis
 from analyses.pages.decision import Fact, memory_range
 from analyses.stored_result import text_result_of

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from urllib.parse import urlencode
 
 from analyses.formatting import Card, exact, plain_number
+from analyses.savings.certainty import counted
 from engine.answer import economics
 from engine.answer.amounts import speedup_words
 from engine.answer.energy import power_in
@@ -135,7 +136,7 @@ def estimate_figures(result: AnalysisResult, *, adopted: bool = False) -> list[C
     savings = result.savings
     yearly = f"{'Realised' if adopted else 'Potential'} savings per year"
     if savings:
-        money = [_cost_figure(savings), _savings_figure(yearly, savings)]
+        money = [_cost_figure(savings), _savings_figure(yearly, savings, result)]
         energy = [_energy_figure(savings.energy)] if savings.energy else []
         return [_speedup_figure(result), *money, *energy]
     note = "without a speedup there is nothing to compare"
@@ -166,18 +167,22 @@ def _speedup_figure(result: AnalysisResult) -> Card:
         return Card(SPEEDUP.label, "not known", "no step times", (source,), tone="quiet")
     gain = gain_of(result)
     value = speedup_words(result.speedup, gain)
+    over = f"{recommended} vs. {current}"
+    if result.today is not None:
+        without = "without" if result.current_batch_size is None else "today"
+        over = f"batch {recommended} with the changes vs. batch {current} {without}"
     if gain is Gain.SURE:
-        note = f"throughput at {recommended} vs. {current}{_interval(result)}"
+        note = f"throughput at {over}{_interval(result)}"
         return Card(SPEEDUP.label, value, note, (source,), tone="good")
     if gain is Gain.PROBABLE:
-        note = f"{recommended} vs. {current}{_interval(result)}; two short runs would tell"
+        note = f"{over}{_interval(result)}; two short runs would tell"
     elif current == recommended:
         note = f"batch {current} is already the recommended one"
     elif result.speedup < 1:
         note = f"batch {recommended} saves memory, not time: {times(result.speedup)} the speed"
     else:
         small = "not worth a change" if (result.speedup_low or 0) > 1 else "within the noise"
-        note = f"{times(result.speedup)} at {recommended} vs. {current} is {small}"
+        note = f"{times(result.speedup)} at {over} is {small}"
         note += _interval(result)
     return Card(SPEEDUP.label, value, note, (source,), tone="quiet")
 
@@ -202,12 +207,15 @@ def _cost_figure(savings: Savings) -> Card:
     return Card("Cost per run", value, f"{hours}, {price}", (savings.source, Source.ASSUMED))
 
 
-def _savings_figure(label: str, savings: Savings) -> Card:
+def _savings_figure(label: str, savings: Savings, result: AnalysisResult) -> Card:
     runs = f"{exact(savings.runs_per_year)} runs per year"
+    note = f"{HOURS_PER_YEAR.with_unit(savings.gpu_hours_per_year)} over {runs}"
+    ends = counted(result.source, vars(result))
+    low, high = (USD_PER_YEAR.text(savings.usd_per_year * end) for end in (ends.low, ends.high))
     return Card(
         label,
         USD_PER_YEAR.text(savings.usd_per_year),
-        f"{HOURS_PER_YEAR.with_unit(savings.gpu_hours_per_year)} over {runs}",
+        note if low == high else f"{low} to {high}; {note}",
         (savings.source, Source.ASSUMED),
         tone="good" if savings.usd_per_year > 0 else "quiet",
     )

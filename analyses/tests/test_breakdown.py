@@ -95,6 +95,13 @@ def test_the_table_has_a_row_for_each_category_of_any_bar() -> None:
     assert "tensors" not in rows
 
 
+def test_vllm_is_named_only_where_it_shares_the_gpu() -> None:
+    bars = memory_bars(make_result())
+    for beside_vllm in (False, True):
+        rows = {row.category: row for row in breakdown_rows(bars, beside_vllm=beside_vllm)}
+        assert ("vLLM" in rows["context"].meaning) is beside_vllm
+
+
 def test_the_bar_of_a_far_too_large_batch_is_cut_off() -> None:
     current, recommended = memory_bars(make_result(current=2000))
     assert current.is_cut

@@ -1,4 +1,4 @@
-"""The picture of memory and speed has a bar for each batch, and the figures of each as text."""
+"""The picture of memory and speed has each batch on a true scale, and its figures as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyses.charts.by_batch import HEIGHT, TOP, Fit, Picture, fit_of, picture_of
+from analyses.charts.by_batch import picture_of
+from analyses.charts.picture import MEMORY, TOP, WIDTH, Fit, Picture, fit_of
 from analyses.tests.factories import make_request, make_result, make_trial
 from engine.interface.result import AnalysisResult, Source
 from engine.interface.tokens import tokens_of
@@ -35,7 +36,7 @@ def test_the_named_batches_are_marked_once_each() -> None:
     assert shown(same).marks[0].role == "recommended"
 
 
-def test_the_marks_lie_above_the_bars_on_lines_of_their_own() -> None:
+def test_the_marks_lie_above_the_plots_on_lines_of_their_own() -> None:
     heights = [mark.y for mark in shown(make_result()).marks]
     assert len(set(heights)) == len(heights)
     assert max(heights) < TOP
@@ -43,15 +44,50 @@ def test_the_marks_lie_above_the_bars_on_lines_of_their_own() -> None:
 
 @settings(deadline=None)
 @given(current=st.integers(1, 500), recommended=st.sampled_from([1, 16, 128]))
-def test_every_bar_stays_within_the_picture(current: int, recommended: int) -> None:
+def test_every_batch_stands_where_a_true_scale_has_it(current: int, recommended: int) -> None:
     picture = shown(make_result(current=current, recommended=recommended))
-    for bar in picture.bars:
-        assert 0 <= bar.x <= bar.x + bar.width <= 100
-        for part in bar.parts:
-            assert TOP - 0.1 <= part.y <= part.y + part.height <= HEIGHT + 0.1
-    sizes = [bar.size for bar in picture.bars]
+    sizes = [column.size for column in picture.columns]
     assert sizes == sorted(set(sizes))
     assert sizes[picture.start] == recommended
+    for column in picture.columns:
+        assert column.middle == pytest.approx(100 * column.size / sizes[-1], abs=0.001)
+        assert column.x <= column.middle <= column.x + column.width + 0.001
+    widths = sum(column.width for column in picture.columns)
+    assert widths == pytest.approx(100, abs=0.1)  # one of them is under the pointer everywhere
+    for tick in picture.ticks_x:
+        value = int(tick.label.replace(",", ""))
+        assert tick.at == pytest.approx(100 * value / sizes[-1], abs=0.001)
+
+
+def test_memory_and_speed_have_axes_of_their_own_from_zero() -> None:
+    picture = shown(make_result())
+    assert picture.ticks_memory[0].label == "0"
+    assert picture.ticks_memory[0].at == picture.floor
+    assert all(TOP <= tick.at <= picture.floor for tick in picture.ticks_memory)
+    assert all(picture.speed_top <= tick.at <= picture.end for tick in picture.ticks_speed)
+    assert picture.floor < picture.speed_top
+    assert TOP <= picture.limit_y < picture.floor
+    assert picture.limit.endswith(" GiB")
+
+
+def test_the_areas_lie_on_each_other_within_the_plot() -> None:
+    below = 0.0
+    for area in shown(make_result()).areas:
+        points = [tuple(map(float, point.split(","))) for point in area.points.split()]
+        top, floor = points[: len(points) // 2], points[len(points) // 2 :][::-1]
+        assert all(0 <= x <= WIDTH for x, _ in points)
+        assert floor[-1][1] == pytest.approx(MEMORY - below, abs=0.1)
+        assert all(high[1] <= low[1] + 0.1 for high, low in zip(top, floor, strict=True))
+        below = MEMORY - top[-1][1]
+
+
+def test_where_memory_runs_out_is_marked() -> None:
+    result = make_result()
+    picture = shown(result)
+    failing = next(column for column in picture.columns if column.fit is Fit.FAILS)
+    assert failing.size == result.next_batch_size
+    assert picture.over_x == failing.middle
+    assert picture.over_x + picture.over_width == pytest.approx(100)
 
 
 def test_the_slider_starts_at_the_recommended_batch() -> None:
@@ -65,17 +101,17 @@ def test_the_slider_starts_at_the_recommended_batch() -> None:
 
 def test_a_batch_that_does_not_fit_has_memory_and_no_speed() -> None:
     result = make_result()
-    points = {bar.size: bar.point for bar in shown(result).bars}
-    failing = points[result.next_batch_size]
-    assert failing.fit is Fit.FAILS
-    assert (failing.speed, failing.cost) == ("", "")
-    assert failing.sizes
+    columns = {column.size: column for column in shown(result).columns}
+    failing = columns[result.next_batch_size]
+    assert (failing.point.fit, failing.speed_y) == (Fit.FAILS, None)
+    assert (failing.point.speed, failing.point.cost) == ("", "")
+    assert failing.point.sizes
 
 
 def test_every_batch_shows_every_category() -> None:
     picture = shown(make_result())
     shown_categories = {category for category, _ in picture.categories}
-    assert all(bar.point.sizes.keys() == shown_categories for bar in picture.bars)
+    assert all(column.point.sizes.keys() == shown_categories for column in picture.columns)
 
 
 def test_a_batch_that_may_not_fit_is_uncertain() -> None:
@@ -86,20 +122,27 @@ def test_a_batch_that_may_not_fit_is_uncertain() -> None:
 
 def test_a_measured_batch_counts_before_its_prediction() -> None:
     result = make_result(source=Source.MEASURED)
-    sources = {bar.size: bar.point.source for bar in shown(result).bars}
+    sources = {column.size: column.point.source for column in shown(result).columns}
     assert sources[128] == Source.MEASURED
     assert Source.PREDICTED in sources.values()
 
 
 def test_a_batch_far_beyond_the_limit_does_not_squeeze_the_others() -> None:
     picture = shown(make_result(current=4000, curve=make_result().curve))
-    assert picture.bars[-1].size < 1000
+    assert picture.columns[-1].size < 1000
 
 
 def test_the_points_are_json_and_the_text_names_the_picture() -> None:
     picture = shown(make_result())
     assert json.loads(json.dumps(picture.points, allow_nan=False))
     assert "batch 128 is recommended" in picture.description
+
+
+def test_a_single_batch_has_a_picture_without_a_line_of_speeds() -> None:
+    trial = make_trial(1)
+    picture = shown(make_result(current=1, recommended=1, trials=[trial], curve=[]))
+    assert [column.middle for column in picture.columns] == [100]
+    assert (picture.speed, picture.end) == ("", picture.floor)
 
 
 @pytest.mark.parametrize("source", list(Source)[:2])

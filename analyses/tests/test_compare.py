@@ -51,6 +51,11 @@ def test_columns_have_the_order_of_the_address(page: Client, three: list[Analysi
     assert head.index("NVIDIA H100") < head.index("NVIDIA A100") < head.index("NVIDIA A10<")
 
 
+def test_results_stand_above_settings(page: Client, three: list[Analysis]) -> None:
+    html = html_of(page, f"?ids={ids(three)}")
+    assert html.index(">Results<") < html.index(">Settings<")
+
+
 def test_the_baseline_has_no_differences(page: Client, three: list[Analysis]) -> None:
     html = html_of(page, f"?ids={ids(three[:2])}&base={three[1].pk}")
     row = html.split("Largest batch that fits</th>")[1].split("</tr>")[0]

@@ -49,6 +49,21 @@ def test_the_chart_has_the_numbers_and_their_source(page: Client, three: list[An
     assert "style" not in svg  # which the content security policy would block
 
 
+def test_labels_in_the_picture_are_whole(page: Client, member: User) -> None:
+    pair = [
+        make(member, "rtx-pro-6000", model=model, precision="bf16-mixed", optimizer="sgd")
+        for model in ("bert", "llama-3-8b")
+    ]
+    pair.append(make(member, model="llama-3-8b", precision="bf16-mixed", current_batch_size=8))
+    found = columns_of(pair)
+    svg = page.get(reverse("analyses:compare-bars"), {"ids": ids(pair)}).content.decode()
+    texts = " ".join(ElementTree.fromstring(svg).itertext())  # noqa: S314  # our own
+    shown = " ".join(texts.split())
+    for column in found:
+        assert column.label in shown
+    assert "…" not in shown
+
+
 def test_the_chart_is_downloaded_under_its_own_name(page: Client, three: list[Analysis]) -> None:
     query = {"ids": ids(three), "download": "1"}
     response = page.get(reverse("analyses:compare-bars"), query)

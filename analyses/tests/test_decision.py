@@ -12,18 +12,16 @@ from engine.interface.result import AnalysisResult, Comparison, Source
 REQUEST = make_request()
 
 
-def test_a_gain_has_its_cost_and_its_interval() -> None:
+def test_a_gain_has_its_interval() -> None:
     decision = decision_of(make_result(), REQUEST)
     assert decision.sentence == "Switch to batch 128: it is faster."
     assert decision.changes
-    assert "per run" in decision.cost
-    assert "less per year" in decision.cost
     assert decision.sureness.startswith("Memory ")
     assert "the gain is sure" in decision.sureness
     assert len(decision.measurements) == 2
 
 
-def test_a_kept_batch_has_one_cost_and_no_gain() -> None:
+def test_a_kept_batch_has_no_gain() -> None:
     kept = make_result(current=128, recommended=128, speedup_low=1.0, speedup_high=1.0)
     decision = decision_of(kept, REQUEST)
     assert decision.tone == "keep"
@@ -66,7 +64,6 @@ def test_commands_of_a_decision_have_its_moves_and_those_of_today_have_none() ->
 
 def test_a_batch_that_does_not_fit_leaves_nothing_free() -> None:
     decision = decision_of(make_result(current=384), REQUEST)
-    assert decision.cost == ""
     assert decision.facts[-1].note == "it does not fit"
 
 
@@ -91,7 +88,7 @@ def test_another_global_batch_has_its_learning_rate_beside_it() -> None:
 def test_without_a_current_batch_nothing_is_compared() -> None:
     decision = decision_of(make_result(current=None), make_request(current_batch_size=None))
     assert decision.sentence.startswith("Start with batch 128: ")
-    assert (decision.tone, decision.cost) == ("change", "")
+    assert decision.tone == "change"
     assert [command.split()[-1] for command in decision.measurements] == ["128"]
     assert decision.facts[-1].name == "Free at batch 128"
     assert "today" not in decision.facts[-1].note

@@ -150,7 +150,10 @@ def test_changed_assumptions_are_in_the_query_and_the_numbers() -> None:
     assert estimate.wrong == []
     _, cost, saved = estimate.figures
     assert cost.value == "$24.00 → $12.00"
-    assert (saved.value, saved.note) == ("$600", "400 GPU-hours over 50 runs per year")
+    assert (saved.value, saved.note) == (
+        "$600",
+        "$568 to $629; 400 GPU-hours over 50 runs per year",
+    )
     assert estimate_of(result, {"price_per_hour_usd": "3"}, adopted=False).figures[2].value == (
         "$1,200"
     )
@@ -296,7 +299,7 @@ def test_cost_and_savings_show_their_assumptions() -> None:
     assert saved == Card(
         "Potential savings per year",
         "$600",
-        "400 GPU-hours over 100 runs per year",
+        "$568 to $629; 400 GPU-hours over 100 runs per year",
         (PREDICTED, ASSUMED),
         tone="good",
     )

@@ -63,7 +63,8 @@ def test_the_form_offers_every_model_and_gpu_with_sound_defaults(page: Client) -
 def test_every_setting_has_a_help_text(page: Client) -> None:
     form = page.get(NEW).context["form"]
     silent = [name for name, field in form.fields.items() if not field.help_text]
-    assert silent == ["model", "ask"]  # their own parts of the page have it
+    of_their_parts = ["compared_models", "compared_precisions", "compared_gpus"]
+    assert silent == ["model", "ask", *of_their_parts]  # the page has it beside them
 
 
 def test_the_form_has_an_input_for_every_field_of_a_request(page: Client) -> None:

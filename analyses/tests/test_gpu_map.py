@@ -63,10 +63,13 @@ def test_every_dot_is_on_the_map(values: list[tuple[float, float]]) -> None:
 
 
 def test_yours_is_named_and_the_others_lead_to_the_form() -> None:
-    found = maps([row("A", 100, 2.0, current=True), row("B", 100.1, 2.001), row("C", 9, 9)])
+    near = [row("B", 100.1, 2.001), row("D", 100.2, 2.002)]
+    found = maps([row("A", 100, 2.0, current=True), *near, row("C", 9, 9)])
     dots = {dot.name: dot for dot in found[Prices.ON_DEMAND].dots}
     assert dots["NVIDIA A"].label == "A"
-    assert dots["NVIDIA B"].label == ""  # no room beside yours
+    labels = [dots[one.name].label for one in near]
+    assert labels.count("") == 1  # only one more finds room, on the other side
+    assert dots["NVIDIA B"].anchor != dots["NVIDIA A"].anchor
     assert dots["NVIDIA A"].form_query == ""
     assert dots["NVIDIA C"].form_query == "gpu=C"
 

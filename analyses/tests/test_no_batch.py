@@ -113,4 +113,4 @@ def test_changes_are_compared_with_the_batch_to_start_with() -> None:
         make_result(current=None, speedup=2.0, speedup_low=1.8, speedup_high=2.2, today=start)
     )
     assert speedup.value == "2.0\N{MULTIPLICATION SIGN}"
-    assert "128 vs. 16" in speedup.note
+    assert "batch 128 with the changes vs. batch 16 without" in speedup.note

@@ -24,6 +24,7 @@ from analyses.tests.factories import (
     of_first_version,
 )
 from engine import __version__
+from engine.core.errors import DoesNotFit
 from engine.interface.result import GlobalBatch, LargeTensor, Source, TimelinePoint
 
 HOSTILE = "<script>alert(1)</script>"
@@ -263,10 +264,23 @@ def test_one_label_says_where_the_numbers_come_from_and_others_have_their_own(
 ) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED, make_result(source=source))
     html = html_of(page, "detail", analysis.pk)
-    assert html.count(f'class="badge badge-{source}"') == 1
-    cards = html.split('class="card figure-card')[1:]
+    before, _, rest = html.partition('id="decision"')
+    first, _, below = rest.partition("</section>")
+    label = f'class="badge badge-{source}"'
+    assert first.count(label) == 6  # of the sentence, the bars and the cards
+    assert (before + below).count(label) == 0
+    cards = below.split('class="card figure-card')[1:]
     assert len(cards) == 4
     assert all("badge-assumed" in card.split("</div>")[0] for card in cards[1:])
+
+
+def test_an_answer_that_nothing_fits_gets_the_scripts_of_its_proof(
+    page: Client, member: User
+) -> None:
+    analysis = make_analysis(member, Status.FAILED, failure_code=DoesNotFit.code)
+    html = html_of(page, "detail", analysis.pk)
+    for script in ("tabs.js", "by_batch.js", "chart.js"):
+        assert script in html
 
 
 def test_on_a_measured_page_what_is_predicted_is_labelled(page: Client, member: User) -> None:
@@ -302,7 +316,7 @@ def test_a_result_of_another_version_is_not_an_error(
 
 def test_a_failure_has_its_reason_its_log_and_a_next_step(page: Client, member: User) -> None:
     analysis = make_analysis(
-        member, Status.FAILED, failure_code="does_not_fit", failure_reason="It needs 30 GiB."
+        member, Status.FAILED, failure_code="deadline", failure_reason="It needs 30 GiB."
     )
     add_log(analysis, "the last words")
     html = html_of(page, "detail", analysis.pk)

@@ -116,7 +116,7 @@ def test_batches_are_separated_by_commas_or_spaces_and_count_once(
         (
             {"compared_models": ["bert"], "compared_batches": "8,16", "compared_gpus": ["a10"]},
             2,
-            "1 model × 2 batches × 1 GPU",
+            "2 batches",
         ),
     ],
 )

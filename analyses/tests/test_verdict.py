@@ -165,6 +165,27 @@ def test_other_models_are_not_ranked(member: User) -> None:
     assert verdict(pair, pair[0].pk).startswith("Models or sizes of samples differ")
 
 
+def test_each_model_with_several_analyses_has_its_winner(member: User) -> None:
+    gpus = ("a10", "h100")
+    found = [column(member, gpu, model=model) for model in ("bert", "gpt2") for gpu in gpus]
+    said = verdict([*found, column(member, model="resnet")], found[0].pk)
+    assert said.startswith("Models or sizes of samples differ, so each has a winner of its own. ")
+    for model in ("BERT base", "GPT-2"):
+        assert f"{model}: NVIDIA A10 is " in said
+    assert "ResNet" not in said  # it has no rival
+
+
+def test_works_of_one_model_are_named_by_their_sizes(member: User) -> None:
+    found = [
+        column(member, gpu, sequence_length=length)
+        for length in (128, 256)
+        for gpu in ("a10", "h100")
+    ]
+    said = verdict(found, found[0].pk)
+    assert "BERT base at 128 tokens: " in said
+    assert "BERT base at 256 tokens: " in said
+
+
 def test_one_answer_has_no_verdict(member: User) -> None:
     waiting = columns_of([make_analysis(member, Status.QUEUED)])[0]
     assert verdict([column(member), waiting], None) == ""

@@ -27,11 +27,14 @@
     if (!event.target.matches("[data-slider]")) return;
     show(event.target.closest("[data-picture-points]"), Number(event.target.value));
   });
-  document.addEventListener("click", (event) => {
+  // The figures of the size that is pointed at, at any height of the picture.
+  function point(event) {
     const bar = event.target.closest("[data-index]");
     const picture = bar?.closest("[data-picture-points]");
     if (picture) show(picture, Number(bar.dataset.index));
-  });
+  }
+  document.addEventListener("pointerover", point);
+  document.addEventListener("click", point);
   document.addEventListener("htmx:afterSettle", reveal);
   reveal();
 })();

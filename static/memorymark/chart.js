@@ -5,6 +5,7 @@
 (() => {
   const CONFIG = { displayModeBar: false, responsive: true };
   const LEGEND_LINE = 18; // pixels; on a phone each legend entry needs its own line
+  const PAGE_MARGINS = 90; // pixels: of the page and of a card
   const LIBRARY = document.currentScript.dataset.library;
   let loading;
 
@@ -44,7 +45,8 @@
     return found;
   }
 
-  async function draw(element) {
+  // `given` is the width where it is not the element's own, as in a print or in a closed tab.
+  async function draw(element, given) {
     try {
       await load();
     } catch {
@@ -53,7 +55,10 @@
     }
     const script = document.getElementById(element.dataset.chart);
     const figure = resolvedIn(document.body, JSON.parse(script.textContent));
-    if (element.clientWidth < 520) {
+    const main = document.getElementById("main");
+    const width = given ?? (element.clientWidth || main.clientWidth - PAGE_MARGINS);
+    if (width !== element.clientWidth) figure.layout.width = width;
+    if (width < 520) {
       const entries = figure.data.filter((trace) => trace.showlegend !== false).length;
       figure.layout.height += LEGEND_LINE * entries;
     }
@@ -97,12 +102,37 @@
     }
   }, { rootMargin: "300px" });
 
+  const notDrawn = () => [...document.querySelectorAll("[data-chart]:not(.js-plotly-plot)")];
+
   function watch() {
-    document.querySelectorAll("[data-chart]:not(.js-plotly-plot)").forEach((chart) => seen.observe(chart));
+    notDrawn().forEach((chart) => seen.observe(chart));
   }
 
+  // Once the page is at rest, the others too: a picture of the whole page and a print show all of it.
+  // One in a closed tab has no width yet, so it takes that of the page; opened, it is drawn again.
+  const AT_REST_MILLISECONDS = 3000;
+
+  function drawOthers() {
+    for (const chart of notDrawn()) draw(chart);
+  }
+  window.addEventListener("load", () => setTimeout(drawOthers, AT_REST_MILLISECONDS));
+
+  // Paper is white and narrow.
+  const PRINTED_WIDTH = 640;
+  const root = document.documentElement;
+  let theme;
+  window.addEventListener("beforeprint", () => {
+    theme = root.dataset.theme;
+    root.dataset.theme = "light";
+    for (const chart of document.querySelectorAll("[data-chart]")) draw(chart, PRINTED_WIDTH);
+  });
+  window.addEventListener("afterprint", () => {
+    root.dataset.theme = theme;
+    drawAgain();
+  });
+
   function drawAgain() {
-    document.querySelectorAll("[data-chart].js-plotly-plot").forEach(draw);
+    for (const chart of document.querySelectorAll("[data-chart].js-plotly-plot")) draw(chart);
   }
 
   watch();

@@ -150,6 +150,7 @@
   // The search text is not a field of the form, so its events stay here.
   for (const type of ["input", "change"]) box.addEventListener(type, (event) => event.stopPropagation());
   hubId.addEventListener("input", close);
+  document.getElementById("id_config_file").addEventListener("change", () => setTimeout(close)); // form.js has chosen it
   window.addEventListener("pageshow", close); // going back restores the fields
 
   plain.hidden = true;

@@ -1,4 +1,4 @@
-// Copy buttons: [data-copy] names the field, the text, or the element whose children are the lines.
+// Copy buttons and links: [data-copy] names the field, the text, or the element whose children are the lines.
 "use strict";
 
 (() => {
@@ -42,6 +42,7 @@
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;
+    event.preventDefault(); // a link leads to the text for those without this script
     const copied = await copy(textOf(document.getElementById(button.dataset.copy)));
     button.dataset.label ??= button.textContent;
     button.focus();

@@ -21,9 +21,23 @@
     }
   }
 
-  form.addEventListener("change", (event) => {
-    if (event.target.name === "model") say(event.target);
-  });
+  // An uploaded config takes the place of a preset, and a preset that of the upload.
+  const upload = form.elements.namedItem("config_file");
+  const command = document.getElementById("script-command");
+
+  function changed(field) {
+    if (field.name === "model") {
+      say(field);
+      if (field.dataset.kind !== "other") upload.value = "";
+    } else if (field === upload && upload.files.length) {
+      const other = form.querySelector('[name=model][value="other"]');
+      other.checked = true;
+      other.dispatchEvent(new Event("change", { bubbles: true }));
+    } else if (field.name === "gpu" && !field.value.startsWith("local")) {
+      command.textContent = command.textContent.replace(/--gpu \S+/, `--gpu ${field.value}`);
+    }
+  }
+  form.addEventListener("change", (event) => changed(event.target));
   // Training presets: links that fill the fields in place.
   const said = form.querySelector("[data-preset-said]");
   const links = [...form.querySelectorAll("[data-preset]")];

@@ -20,14 +20,14 @@ WIDTH = 1280
 _MARGIN = 48
 _LABELS = 330
 _TOP = 148
-_ROW = 46
+_ROW, _LINE, _PADDING = 46, 19, 14
 _BAR = 24
 _BOTTOM = 62
 _GAP = 40
 _VALUE = 150
 """Room to the right of the longest bar for its number, in the SVG's units."""
 
-_MAX_LABEL_LENGTH = 34
+_MAX_LINE_LENGTH = 36
 _FONT = "Inter, Helvetica, Arial, sans-serif"
 _TEXT, _MUTED, _EDGE = "#161817", "#5e6562", "#dfe1e0"
 
@@ -60,7 +60,9 @@ def bars_svg(columns: Sequence[Column], base: int | None) -> str:
         Panel(figure.full_label, [_bar(figure, column) for column in columns])
         for figure in (SPEED, LARGEST_BATCH)
     ]
-    height = _TOP + _ROW * len(columns) + _BOTTOM
+    labels = [_label_lines(column, base) for column in columns]
+    row = max(_ROW, _PADDING + _LINE * max(map(len, labels)))
+    height = _TOP + row * len(columns) + _BOTTOM
     title = title_of(columns)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
@@ -69,19 +71,17 @@ def bars_svg(columns: Sequence[Column], base: int | None) -> str:
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         _text(_MARGIN, 62, title, size=30, weight=650),
     ]
-    for number, column in enumerate(columns):
-        label = column.label
-        if len(label) > _MAX_LABEL_LENGTH:
-            label = f"{label[: _MAX_LABEL_LENGTH - 1]}…"
-        middle = _middle(number)
-        parts.append(_text(_MARGIN, middle + 6, label, size=17))
-        if column.pk == base:
-            parts.append(_text(_MARGIN, middle + 21, "baseline", size=12, fill=_MUTED))
+    for number, lines in enumerate(labels):
+        first = _middle(number, row) + 6 - round(_LINE * (len(lines) - 1) / 2)
+        parts += [
+            _text(_MARGIN, first + _LINE * line, text, size=15 if len(lines) > 1 else 17)
+            for line, text in enumerate(lines)
+        ]
     colours = [light(column.place) for column in columns]
     width = (WIDTH - 2 * _MARGIN - _LABELS - _GAP) // 2
     for place, panel in enumerate(panels):
         left = _MARGIN + _LABELS + place * (width + _GAP)
-        parts += _panel(panel, colours, left, width)
+        parts += _panel(panel, colours, left, width, row)
     parts.append(_text(_MARGIN, height - 26, _footer(panels), size=14, fill=_MUTED))
     return "\n".join([*parts, "</svg>"])
 
@@ -97,16 +97,29 @@ def bars_description(columns: Sequence[Column]) -> str:
     return f"{title_of(columns)}. {'; '.join(parts)}."
 
 
-def _panel(panel: Panel, colours: Sequence[str], left: int, width: int) -> list[str]:
+def _label_lines(column: Column, base: int | None) -> list[str]:
+    """The whole label in lines that fit beside the bars, parted between its words."""
+    lines = [""]
+    words = column.label.split(" ")
+    for word in [*words, "(baseline)"] if column.pk == base else words:
+        longer = f"{lines[-1]} {word}".strip()
+        if len(longer) <= _MAX_LINE_LENGTH or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+def _panel(panel: Panel, colours: Sequence[str], left: int, width: int, row: int) -> list[str]:
     longest = max((bar.value or 0 for bar in panel.bars), default=0)
     parts = [
         _text(left, _TOP - 28, panel.title, size=16, weight=600),
         f'<line x1="{left}" y1="{_TOP - 10}" x2="{left}" '
-        f'y2="{_TOP + _ROW * len(panel.bars) - 6}" stroke="{_EDGE}" stroke-width="1"/>',
+        f'y2="{_TOP + row * len(panel.bars) - 6}" stroke="{_EDGE}" stroke-width="1"/>',
     ]
     for number, bar in enumerate(panel.bars):
         length = (width - _VALUE) * (bar.value or 0) / longest if longest else 0
-        middle = _middle(number)
+        middle = _middle(number, row)
         parts.append(
             f'<rect x="{left}" y="{middle - _BAR // 2}" width="{length:.1f}" height="{_BAR}" '
             f'fill="{colours[number]}"/>'
@@ -115,8 +128,8 @@ def _panel(panel: Panel, colours: Sequence[str], left: int, width: int) -> list[
     return parts
 
 
-def _middle(number: int) -> int:
-    return _TOP + _ROW * number + _ROW // 2 - 8
+def _middle(number: int, row: int) -> int:
+    return _TOP + row * number + row // 2 - 8
 
 
 def _figure(x: int, y: int, bar: Bar) -> str:

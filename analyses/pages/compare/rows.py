@@ -9,8 +9,8 @@ from analyses.decided import decided_moves
 from analyses.formatting import gpu_of
 from analyses.pages.compare.columns import Column
 from analyses.pages.settings import settings_of
-from engine.answer.figures import FIGURES, Figure
-from engine.core.numbers import UNKNOWN, times
+from engine.answer.figures import COST, COST_AT_CURRENT, FIGURES, Figure
+from engine.core.numbers import UNKNOWN, times, usd
 from engine.interface.result import Source
 from engine.models.tasks import SIZES
 
@@ -93,7 +93,6 @@ def setting_rows(columns: Sequence[Column]) -> list[Row]:
 def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
     """A row per number of the results, each with its difference from the baseline."""
     baseline = next((column for column in columns if column.pk == base), None)
-    alike = all(same_work(column, columns[0]) for column in columns)
     rows = [_decision_row(columns)]
     for figure in FIGURES:
         held_against = cell_of(figure, baseline) if baseline else Cell(UNKNOWN)
@@ -105,9 +104,38 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
                 cell = _with_delta(cell, held_against, better)
             cells.append(cell)
         if not figure.is_optional or any(cell.value is not None for cell in cells):
-            cells = with_best(cells, figure.better) if alike else cells
+            cells = _best_of_each_work(cells, columns, figure.better)
             rows.append(Row(figure.full_label, cells, figure.name, figure.unit.name))
+        if figure is COST and baseline and _gpus_differ(columns):
+            rows.append(_same_run_row(columns, baseline))
     return rows
+
+
+def _gpus_differ(columns: Sequence[Column]) -> bool:
+    return len({gpu_of(column.analysis) for column in columns}) > 1
+
+
+def _same_run_row(columns: Sequence[Column], baseline: Column) -> Row:
+    """The cost of the baseline's run on each GPU: the same samples, whatever hours are assumed.
+
+    Each analysis assumes the hours of a run on its own GPU, so those costs are of different work.
+    """
+    saved = baseline.result.savings if baseline.result else None
+    today = cell_of(COST_AT_CURRENT, baseline).value
+    scale = saved.current_usd_per_run / today if saved and today else None
+    cells = []
+    for column in columns:
+        cell = cell_of(COST, column)
+        if scale is None or cell.value is None or not same_work(column, baseline):
+            cells.append(Cell(UNKNOWN))
+            continue
+        ends = [None if end is None else end * scale for end in (cell.low, cell.high)]
+        low, high = ends
+        note = f"{usd(low)}\N{EN DASH}{usd(high)}" if low and high else ""
+        cost = cell.value * scale
+        cells.append(Cell(usd(cost), cell.sources, cost, low, high, note))
+    marked = _best_of_each_work(cells, columns, COST.better)
+    return Row("Cost of the same run", marked, unit=COST.unit.name)
 
 
 def _decision_row(columns: Sequence[Column]) -> Row:
@@ -121,6 +149,29 @@ def same_work(one: Column, other: Column) -> bool:
     names = ("model", "config", "task", *SIZES)
     first, second = one.analysis.request, other.analysis.request
     return all(first.get(name) == second.get(name) for name in names)
+
+
+def by_work(columns: Sequence[Column]) -> list[list[Column]]:
+    """The columns in groups whose samples are the same work, in their order."""
+    works: list[list[Column]] = []
+    for column in columns:
+        known = next((work for work in works if same_work(column, work[0])), None)
+        if known is None:
+            works.append([column])
+        else:
+            known.append(column)
+    return works
+
+
+def _best_of_each_work(cells: Sequence[Cell], columns: Sequence[Column], better: int) -> list[Cell]:
+    """The cells of a row with the best of each work marked."""
+    marked = list(cells)
+    for work in by_work(columns):
+        places = [place for place, column in enumerate(columns) if column in work]
+        found = with_best([cells[place] for place in places], better)
+        for place, cell in zip(places, found, strict=True):
+            marked[place] = cell
+    return marked
 
 
 def with_best(cells: list[Cell], better: int) -> list[Cell]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyses.decided import decided_fields
-from analyses.formatting import gpu_of
+from analyses.formatting import gpu_of, model_name
 from analyses.pages.compare.columns import Column, parts_of
-from analyses.pages.compare.rows import Cell, cell_of, overlap, same_work, setting_rows
+from analyses.pages.compare.rows import Cell, by_work, cell_of, overlap, setting_rows
+from analyses.pages.settings import input_size
 from engine.answer import figures
 from engine.answer.figures import Better, Figure
 from engine.answer.worth import least_speedup
@@ -90,8 +91,29 @@ def verdict(columns: Sequence[Column], base: int | None) -> str:
         return "No batch size fits in any of these analyses."
     if len(fitting) == 1:
         return f"Only {fitting[0].label} fits; no batch size of the others does."
-    if not all(same_work(column, fitting[0]) for column in fitting):
+    works = by_work(fitting)
+    return _of_one_work(fitting, base) if len(works) == 1 else _of_several(works, base)
+
+
+def _of_several(works: Sequence[Sequence[Column]], base: int | None) -> str:
+    """The winner of each model that several analyses are of; others are no rivals."""
+    found = [(work[0], _of_one_work(work, base)) for work in works if len(work) >= _FEWEST]
+    won = [f"{_name_of_work(first, works)}: {said}" for first, said in found if said]
+    if not won:
         return "Models or sizes of samples differ, so none is faster or cheaper than another."
+    return " ".join(["Models or sizes of samples differ, so each has a winner of its own.", *won])
+
+
+def _name_of_work(column: Column, works: Sequence[Sequence[Column]]) -> str:
+    """The model, with the size of its samples where another work is of the same model."""
+    name = model_name(column.analysis.model)
+    of_model = [work for work in works if work[0].analysis.model == column.analysis.model]
+    size = input_size(column.analysis.request)
+    return f"{name} at {size}" if len(of_model) > 1 and size else name
+
+
+def _of_one_work(fitting: Sequence[Column], base: int | None) -> str:
+    """The verdict on analyses whose samples are the same work."""
     measure = measure_of(fitting)
     contenders = [
         Contender(

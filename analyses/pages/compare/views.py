@@ -176,8 +176,8 @@ def _two_or_more(request: MemberRequest) -> tuple[Choice, list[Column]]:
 def _groups(choice: Choice, columns: list[Column]) -> list[tuple[str, list[Row]]]:
     """The rows to show, under their titles."""
     groups = {
-        "Settings": setting_rows(columns),
         "Results": answer_rows(columns, choice.base),
+        "Settings": setting_rows(columns),
     }
     shown = {
         name: [row for row in rows if row.differs or choice.all_rows]

@@ -24,8 +24,8 @@ from analyses.pages.new.widgets import (
     OTHER_MODEL,
     ModelSelect,
     area,
+    compared_gpus,
     gpu_choices,
-    grouped_gpus,
     input_for,
     model_choices,
     model_facts,
@@ -42,7 +42,7 @@ from analyses.pages.new.widgets import (
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.core.fields import Group
-from engine.gpus import ANY, LOCAL
+from engine.gpus import ANY, GPUS, LOCAL
 from engine.interface.goals import TEXTS, counts
 from engine.interface.request import DEFAULTS, FIELDS
 from engine.models.presets import PRESETS
@@ -126,7 +126,6 @@ class AnalysisForm(forms.Form):
     def _question_inputs(self) -> dict[str, forms.Field]:
         precision, current = FIELDS["precision"], FIELDS["current_batch_size"]
         precisions = precision.choices
-        one_each = "Choose none to use the one above."
         return {
             "ask": forms.CharField(
                 required=False,
@@ -146,16 +145,10 @@ class AnalysisForm(forms.Form):
                 [*precisions, (USUAL_PRECISION, "usual for the GPU")],
                 f"{precision.described.help} {_USUALLY}",
             ),
-            "compared_models": ticks("Models", preset_choices(), one_each),
-            "compared_precisions": ticks(
-                "Precisions", [(value, value) for value, _ in precisions], one_each
-            ),
-            BATCHES: number(
-                "Batches (samples)",
-                "Current batch sizes, comma-separated. Leave blank to use the one above.",
-                "8, 16, 32",
-            ),
-            "compared_gpus": ticks("GPUs", grouped_gpus(), one_each),
+            "compared_models": ticks("Models", preset_choices()),
+            "compared_precisions": ticks("Precisions", [(value, value) for value, _ in precisions]),
+            BATCHES: text("Batches (samples)", "Current batch sizes, with commas.", "8, 16, 32"),
+            "compared_gpus": ticks("GPUs", compared_gpus()),
         }
 
     def _offer_software(self) -> None:
@@ -280,6 +273,11 @@ class AnalysisForm(forms.Form):
 
     def model_facts(self) -> str:
         return model_facts(str(self["model"].value()))
+
+    def script_gpu(self) -> str:
+        """The GPU that the command for a script names: the chosen one of the catalogue."""
+        chosen = str(self["gpu"].value())
+        return chosen if chosen in GPUS else "a10"
 
     def how_trained(self) -> list[forms.BoundField]:
         return [self[name] for name in _TRAINED]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyses.charts.breakdown import MemoryBar, memory_bar
-from analyses.charts.by_batch import Fit, fit_of
+from analyses.charts.picture import Fit, fit_of
 from analyses.formatting import tokens_per_second
 from analyses.models import Query, QueryStatus
 from analyses.pages.settings import input_size

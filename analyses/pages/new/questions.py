@@ -51,7 +51,7 @@ _ABOUT = {
     Question.FIT: "Whether one batch size fits on one GPU, and what would make it fit.",
     Question.GPU: "Which catalogue GPU trains it at the lowest cost. One analysis.",
     Question.COMPARE: "Models, precisions, batches and GPUs side by side. One analysis for each, "
-    "up to 24.",
+    "up to 24. Tick what to compare.",
     Question.GENERATION: "How many texts can be generated at once on one GPU, how long they may "
     "be, and what sets the limits.",
     Question.LENGTH: "The longest sequence that fits in training at one batch size, on one GPU.",

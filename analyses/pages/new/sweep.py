@@ -58,9 +58,10 @@ class Sweep:
     @property
     def factors(self) -> str:
         """The varied settings, such as ``2 precisions × 3 GPUs``; empty if there are none."""
+        several = {field: values for field, values in self.values.items() if len(values) > 1}
         return " × ".join(
             f"{len(values)} {_NAMES[field][len(values) != 1]}"
-            for field, values in self.values.items()
+            for field, values in (several or self.values).items()
         )
 
     @property
@@ -77,6 +78,14 @@ class Sweep:
         """The varied fields of each analysis, the last field changing fastest."""
         for values in product(*self.values.values()):
             yield dict(zip(self.values, values, strict=True))
+
+
+def chosen_to_compare(values: Mapping[str, str]) -> dict[str, list[str] | str]:
+    """The values that a comparison starts with: those of the form, to which others are added."""
+    chosen: dict[str, list[str] | str] = {
+        name: [values[field]] for field, name in INPUTS.items() if values.get(field)
+    }
+    return chosen | {BATCHES: values.get("current_batch_size", "")}
 
 
 def words_of(changes: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from django.core.files.uploadhandler import FileUploadHandler
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 
+from analyses.pages.new.widgets import OTHER_MODEL
 from engine.models.config import MAX_CONFIG_BYTES
 
 CONFIG_FILE = "config_file"
@@ -22,12 +23,15 @@ KEPT_BYTES = MAX_CONFIG_BYTES + 1
 def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes]]) -> QueryDict:
     """The fields as sent, with the text of an uploaded config as the field ``config``.
 
+    It takes the place of a preset that was chosen.
+
     So it survives an invalid form: a browser does not send the file again.
     """
     upload = files.get(CONFIG_FILE)
     if upload is None:
         return fields
     filled = fields.copy()
+    filled["model"] = OTHER_MODEL
     filled["config"] = upload.read().decode(errors="replace")
     return filled
 

@@ -21,6 +21,7 @@ from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.new.form import AnalysisForm
 from analyses.pages.new.preview import Preview, preview_of
 from analyses.pages.new.questions import TRAINING_PRESETS, Question, with_preset
+from analyses.pages.new.sweep import chosen_to_compare
 from analyses.pages.new.upload import with_upload
 from analyses.pages.new.values import default_values, values_of, with_changes
 from analyses.queries import predictable
@@ -47,7 +48,8 @@ def new(request: MemberRequest) -> HttpResponse:
             return _answer_to(request, analyses)
         form.focus_first_error()
     else:
-        form = AnalysisForm(initial=_initial(request))
+        values = _initial(request)
+        form = AnalysisForm(initial={**chosen_to_compare(values), **values})
     context = {
         "form": form,
         "questions": list(Question),

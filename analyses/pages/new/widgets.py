@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 
+from analyses.charts.gpu_map import short_name
 from analyses.formatting import local_gpu
 from analyses.jobs import lab_state
 from analyses.lab import HeldPrice, key_of, prices
@@ -46,6 +48,17 @@ _OF_TEXT = {
     Task.SEQUENCE_TO_SEQUENCE: "Text to text",
 }
 """Most presets are of text, so their default tasks part them further."""
+
+_WITH_COMMAS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
+
+
+class NumberField(forms.CharField):
+    """The text of a number; with commas between its thousands, as people write them, too."""
+
+    def to_python(self, value: Any) -> str:
+        """The text without such commas; the engine says what else is wrong with it."""
+        text = str(super().to_python(value))
+        return text.replace(",", "") if _WITH_COMMAS.fullmatch(text) else text
 
 
 class ModelSelect(forms.RadioSelect):
@@ -111,13 +124,17 @@ def number(
     label: str, help_text: str = "", placeholder: str = "", *, decimal: bool = False
 ) -> forms.CharField:
     """A text input: a number input silently drops what it cannot read."""
-    return text(label, help_text, placeholder, inputmode="decimal" if decimal else "numeric")
+    widget = _line(placeholder, "decimal" if decimal else "numeric")
+    return NumberField(label=label, help_text=help_text, required=False, widget=widget)
 
 
-def text(
-    label: str, help_text: str = "", placeholder: str = "", inputmode: str = "text"
-) -> forms.CharField:
-    widget = forms.TextInput(
+def text(label: str, help_text: str = "", placeholder: str = "") -> forms.CharField:
+    widget = _line(placeholder, "text")
+    return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
+
+
+def _line(placeholder: str, inputmode: str) -> forms.TextInput:
+    return forms.TextInput(
         attrs={
             "inputmode": inputmode,
             "autocomplete": "off",
@@ -125,7 +142,6 @@ def text(
             "placeholder": placeholder,
         }
     )
-    return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
 
 
 def area(label: str, help_text: str, placeholder: str) -> forms.CharField:
@@ -142,11 +158,9 @@ def tick(label: str, help_text: str = "") -> forms.BooleanField:
     return forms.BooleanField(label=label, help_text=help_text, required=False)
 
 
-def ticks(label: str, choices: Choices | Groups, help_text: str) -> forms.MultipleChoiceField:
+def ticks(label: str, choices: Choices) -> forms.MultipleChoiceField:
     widget = forms.CheckboxSelectMultiple()
-    return forms.MultipleChoiceField(
-        label=label, choices=choices, help_text=help_text, required=False, widget=widget
-    )
+    return forms.MultipleChoiceField(label=label, choices=choices, required=False, widget=widget)
 
 
 def timm_names() -> list[str]:
@@ -181,13 +195,10 @@ def gpu_choices() -> Groups:
     return [(name, choices) for name, choices in ({"This lab": local} | groups).items() if choices]
 
 
-def grouped_gpus() -> Groups:
-    """The names of the catalogue's GPUs, by family."""
+def compared_gpus() -> Choices:
+    """The names of the catalogue's GPUs, family by family."""
     families = by_family(GPUS.values())
-    return [
-        (family, [(gpu.name, gpu.display_name) for gpu in gpus])
-        for family, gpus in families.items()
-    ]
+    return [(gpu.name, short_name(gpu.display_name)) for gpus in families.values() for gpu in gpus]
 
 
 def software_choices(chosen: str = "") -> Choices:

@@ -1,0 +1,67 @@
+"""On paper: charts are there, nothing is cut off, and what can only be clicked is left out."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from e2e import doing
+from e2e.conftest import Account, Open
+from e2e.looking import overflow
+from e2e.running import Site
+
+pytestmark = pytest.mark.e2e
+
+A4_WIDTH = 688
+"""Pixels between the margins."""
+
+
+def _print(page: Page) -> None:
+    """Show the page as it is printed: browsers announce it, then change the medium."""
+    page.set_viewport_size({"width": A4_WIDTH, "height": 1000})
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+
+
+def test_an_answer_prints_with_all_its_parts(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    doing.analyze(page, model="bert", gpu="a10")
+    doing.wait_for_verdict(page)
+    doing.wait_for_ladder(page)
+    _print(page)
+    timeline = page.locator("[data-chart=timeline-figure]")
+    expect(timeline.locator("svg.main-svg").first).to_be_visible()
+    for heading in ("Trials", "What if?", "Memory over one training step (batch 16)"):
+        expect(page.get_by_role("heading", name=heading)).to_be_visible()
+    for gone in (".sections", ".proof-tabs", ".site-header", ".decision .actions"):
+        expect(page.locator(gone).first).to_be_hidden()
+    assert overflow(page) <= 0
+    assert len(page.pdf(format="A4")) > 10_000
+
+
+def test_charts_are_drawn_without_scrolling_for_a_picture_of_the_page(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    doing.analyze(page, model="bert", gpu="a10")
+    doing.wait_for_verdict(page)
+    page.reload()
+    timeline = page.locator("[data-chart=timeline-figure] svg.main-svg").first
+    expect(timeline).to_be_attached()
+    page.get_by_role("tab", name="Step").click()
+    expect(timeline).to_be_visible()
+    assert overflow(page) <= 0
+
+
+def test_printed_savings_keep_the_tables(site: Site, member: Account, open_page: Open) -> None:
+    page = open_page(site, member)
+    doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    doing.wait_for_verdict(page)
+    page.goto("/savings/")
+    _print(page)
+    expect(page.locator("table.savings thead").first).to_be_visible()  # on a phone they are cards
+    assert (
+        page.locator("table.savings").first.evaluate("e => getComputedStyle(e).display") == "table"
+    )
+    expect(page.locator(".saved-period")).to_be_hidden()
+    assert overflow(page) <= 0
