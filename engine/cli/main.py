@@ -24,6 +24,7 @@ from ..core.errors import EngineError, InvalidInput, needing_the_engine
 from ..core.fields import Group
 from ..core.process import collect_rarely
 from ..gpus.checked import SECONDS
+from ..recipes import InvalidRecipe
 from ..versions.releases import check_releases, described, naming_untested
 from . import commands, texts, validate
 from .check import add_check_command
@@ -39,6 +40,7 @@ from .flags import (
     VALIDATE_COMPILE,
     Flag,
 )
+from .recipe import add_recipe_flags
 from .recorded import add_recorded_flag
 from .sample import FLAGS, add_sample_command, add_sample_flags
 from .selfcheck import ABOUT, selfcheck
@@ -113,8 +115,11 @@ def _run_command(options: argparse.Namespace) -> int:
         with naming_untested(), needing_the_engine():
             return command(options)
     except InvalidInput as error:
+        names = FLAGS | commands.OTHER_FLAGS | options.names
+        if isinstance(error, InvalidRecipe):  # its keys, which may have names of fields
+            names = commands.OTHER_FLAGS
         for field, message in error.fields.items():
-            name = (FLAGS | commands.OTHER_FLAGS | options.names).get(field, field)
+            name = names.get(field, field)
             sys.stderr.write(f"error: {name}: {_one_line(message)}\n")
         return BAD_INPUT
     except EngineError as error:
@@ -153,21 +158,25 @@ def _parser() -> argparse.ArgumentParser:
     about = "find the largest and the recommended batch"
     analyze = _add(group, "analyze", commands.analyze, about, ANALYZE, model="[MODEL]")
     commands.add_script_flags(analyze)
+    add_recipe_flags(analyze)
     add_sample_flags(analyze)
     add_recorded_flag(analyze)
     commands.add_push_flag(analyze)
     about = "predict memory and time of one batch size"
     predict = _add(group, "predict", commands.predict, about, PREDICT, model="[MODEL]")
     commands.add_script_flags(predict)
+    add_recipe_flags(predict)
     add_sample_flags(predict)
     add_recorded_flag(predict)
     about = "measure one batch size on this machine"
     measure = _add(group, "measure", commands.measure, about, MEASURE, model="[MODEL]")
     commands.add_script_flags(measure)
+    add_recipe_flags(measure)
     add_sample_command(group)
     about = "compare all GPUs for a model, and changes to it, or for your script"
     plan = _add(group, "plan", commands.plan, about, PLAN, model="[MODEL]")
     commands.add_script_flags(plan)
+    add_recipe_flags(plan)
     add_recorded_flag(plan)
     about = "how many texts can be generated at once, and how long, and what takes the memory"
     generate = _add(group, "generate", texts.generate, about, texts.GENERATE)
@@ -266,7 +275,8 @@ def _add(
         nargs = "?" if model.startswith("[") else None
         about = "one that `models` lists, org/name on the Hugging Face Hub, or your config.json"
         if nargs:
-            about += ", or your own SCRIPT.py, its arguments after --"
+            about += ", your own SCRIPT.py, its arguments after --, or a RECIPE.yaml of axolotl, "
+            about += "LLaMA-Factory, torchtune, TRL or ms-swift"
         parser.add_argument("model", metavar="MODEL", nargs=nargs, help=about)
     sections = {
         section: parser.add_argument_group(section.label)
