@@ -14,7 +14,7 @@ from typing import Any
 from ..core.choices import Adapter, CrossEntropy, Method, Precision
 from ..core.optimizers import Optimizer
 from .accelerate import set_fsdp
-from .axolotl_keys import UNUSED_KEYS
+from .axolotl_keys import REFUSED_KEYS, UNUSED_KEYS
 from .deepspeed import is_zero, precision_with_zero, set_deepspeed
 from .framework import Framework
 from .settings import Settings
@@ -35,11 +35,9 @@ from .steps import (
 )
 from .tables import (
     Key,
-    all_refused,
     anything,
     mapping,
     names,
-    refused,
     switch,
     text,
     unused,
@@ -59,6 +57,9 @@ _ATTENTION_FLAGS = {
 _NO_MEMORY = ("liger_fused_linear_cross_entropy", "liger_rope", "liger_use_token_scaling")
 """Liger's settings that are predicted, or change no memory."""
 
+_PLUGINS = {"CutCrossEntropyPlugin", "LigerPlugin", "LMEvalPlugin", "SwanLabPlugin"}
+"""Of ``axolotl.integrations``: two for losses, and two that look on."""
+
 _METHODS = {
     "dpo": Method.DPO,
     "ipo": Method.DPO,
@@ -66,8 +67,6 @@ _METHODS = {
     "kto": Method.KTO,
 }
 """Of ``RLType``; IPO is DPO with another loss of the same scores."""
-
-_PACKS_ON_DDP = "describe it by --tensor-parallel, --context-parallel or --shard-size instead"
 
 KEYS: dict[str, Key] = {
     "base_model": text(field="model"),
@@ -122,71 +121,7 @@ KEYS: dict[str, Key] = {
     "val_set_size": anything(0.0),
     "test_datasets": anything(),
     **unused(UNUSED_KEYS),
-    **all_refused(
-        "relora relora_prune_ratio relora_cpu_offload lora_target_parameters lora_rank_pattern "
-        "peft_layers_to_transform peft_layers_pattern peft peft_layer_replication "
-        "peft_trainable_token_indices peft_ensure_weight_tying "
-        "peft_autocast_adapter_dtype gptq bnb_config_kwargs",
-        "such adapters are not predicted; take it out for those that lora_r and "
-        "lora_target_modules describe",
-    ),
-    "peft_init_lora_weights": refused(
-        "weights that are split for it are not predicted; take it out", unless=(True, "gaussian")
-    ),
-    **all_refused(
-        "dp_shard_size dp_replicate_size sequence_parallel_degree context_parallel_size "
-        "tensor_parallel_size expert_parallel_size heads_k_stride ring_attn_func",
-        _PACKS_ON_DDP,
-        unless=(1,),
-    ),
-    **all_refused(
-        "layer_offloading selective_checkpointing tiled_mlp tiled_mlp_num_shards deepcompile "
-        "gpu_memory_limit max_memory unfrozen_parameters shrink_embeddings "
-        "torch_empty_cache_steps auto_find_batch_size ddp_bucket_cap_mb",
-        "it changes what is kept on the GPU, in a way that is not predicted; take it out",
-    ),
-    **all_refused(
-        "fp8 fp8_enable_fsdp_float8_all_gather qat quantization quantize_moe_experts "
-        "model_quantization_config model_quantization_config_kwargs use_onebitllms fp32_norms "
-        "fp32_norm_classes",
-        "such weights are not predicted; choose load_in_4bit or load_in_8bit, or take it out",
-    ),
-    **all_refused(
-        "flash_attn_fuse_mlp gemma4_hybrid_attn_impl large_head_attention flash_attn_d512 "
-        "sdpa_varlen fused_attn_kernel experts_implementation use_kernels s2_attention "
-        "flash_attn_rms_norm expert_backend use_scattermoe use_sonicmoe nonexpert_quantization "
-        "llama4_linearized_experts moe_grouped_backend moe_dequant_chunk_size moe_bnb_fast "
-        "use_dsv4_kernels use_glm_dsa_kernels dsv4_fp8_nonexpert_mode dsv4_fp8_lora_kernel "
-        "dsv4_shared_mlp_lora_kernel dsv4_bf16_all dsv4_fp4_grouped_mode gemma4_fp8_nonexpert "
-        "gemma4_nf4_nonexpert nvfp4_merge_aware nvfp4_merge_aware_start_step dense_mixer "
-        "expert_parallel_backend expert_parallel_num_nvl_bytes expert_parallel_num_rdma_bytes "
-        "expert_parallel_token_capacity expert_parallel_fallback_on_unsupported",
-        "kernels of this kind are not known here; take it out for an answer without them",
-        unless=("eager", "sdpa", "auto", "grouped_mm"),
-    ),
-    **all_refused(
-        "reward_model process_reward_model num_labels center_rewards_coefficient ebft "
-        "use_eaft diffusion kd_trainer use_mora mora mora_type nemo_gym_enabled llmcompressor "
-        "hatchery grokfast_alpha grokfast_lamb dpo_use_liger_kernel dpo_padding_free "
-        "dpo_use_logits_to_keep",
-        "training of this kind is not predicted from axolotl's recipes; describe it by --task or "
-        "--method",
-    ),
-    **all_refused(
-        "use_pose max_packed_sequence_len pretraining_dataset pretraining_sample_concatenation "
-        "batch_flattening group_by_length lisa_n_layers lisa_step_interval lisa_layers_attribute "
-        "neftune_noise_alpha noisy_embedding_alpha use_ray",
-        "how this makes batches or trains layers is not predicted; take it out",
-    ),
-    **all_refused(
-        "rope_scaling overrides_of_model_config model_config cls_model_config image_size",
-        "it changes the model's config; pass a config.json that has it by --config",
-    ),
-    **all_refused(
-        "optim_target_modules dion_rank_fraction qgalore_rank",
-        "such projections are not predicted; choose --optimizer galore or apollo",
-    ),
-    "eaft_alpha": refused("this loss is not predicted; take it out", unless=(1.0,)),
+    **REFUSED_KEYS,
     "trl": mapping(),
     "vllm": mapping(),
 }
@@ -198,6 +133,11 @@ def _derive(settings: Settings) -> None:
     _set_sharing(settings)
     _set_precision(settings)
     _set_attention_and_savers(settings)
+    if settings.is_on("sample_packing") and settings.fields.get("attention") != "flash":
+        settings.note(
+            "Packed rows that are not quite full have a mask without FlashAttention, of the "
+            "sequence length squared for each sample, which is not counted."
+        )
     _set_loss(settings)
     _set_method(settings)
     own = {"muon": Optimizer.MUON}
@@ -334,7 +274,7 @@ def _note_fp32_embeddings(settings: Settings) -> None:
 
 
 def _set_loss(settings: Settings) -> None:
-    settings.value("plugins")
+    _check_plugins(settings)
     fused = settings.is_on("liger_fused_linear_cross_entropy")
     cut = any("CutCrossEntropy" in name for name in settings.listed("plugins"))
     if settings.is_on("cut_cross_entropy") or (cut and "cut_cross_entropy" not in settings):
@@ -353,6 +293,13 @@ def _set_loss(settings: Settings) -> None:
     on = [name for name in kernels if settings.is_on(name)]
     if on:
         settings.note(LIGER)
+
+
+def _check_plugins(settings: Settings) -> None:
+    """Refuse plugins whose code is not known to leave the step alone."""
+    for name in settings.listed("plugins"):
+        if name.rpartition(".")[2] not in _PLUGINS:
+            settings.refuse("plugins", f"what {name} does to the step is not known; take it out")
 
 
 def _set_method(settings: Settings) -> None:

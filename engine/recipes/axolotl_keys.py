@@ -1,10 +1,12 @@
-"""Keys of axolotl 0.18.0 that change neither memory nor speed of a step.
+"""Keys of axolotl 0.18.0 that change nothing, and those that are not predicted.
 
-Data, logging, saving, learning rates, what is generated for looking at, and settings of features
-that :mod:`.axolotl` refuses by the key that switches them on.
+Unused are data, logging, saving, learning rates, what is generated for looking at, and settings of
+features that are refused by the key that switches them on.
 """
 
 from __future__ import annotations
+
+from .tables import Key, all_refused, refused
 
 UNUSED_KEYS = """
         pretrain_multipack_attn
@@ -25,7 +27,7 @@ UNUSED_KEYS = """
         eval_max_new_tokens eval_sample_packing eval_sequence_len eval_steps eval_strategy
         eval_table_size evals_per_epoch evaluation_strategy excess_length_strategy
         experimental_skip_move_to_device fix_untrained_tokens flash_attn_cross_entropy
-        flash_optimum flex_attn_compile_kwargs freeze_mm_modules fsdp_final_state_dict_type
+        flash_optimum flex_attn_compile_kwargs fsdp_final_state_dict_type
         gc_collect_steps gc_steps generate_samples generation_do_sample generation_max_new_tokens
         generation_prompt_ratio generation_temperature generation_top_k generation_top_p
         gradient_checkpointing_kwargs gradio_max_new_tokens gradio_server_name gradio_server_port
@@ -65,3 +67,74 @@ UNUSED_KEYS = """
         use_mlflow use_otel_metrics use_tensorboard use_trackio use_wandb wandb_entity
         wandb_log_model wandb_mode wandb_name wandb_project wandb_run_id wandb_watch warmup_ratio
         warmup_steps weight_decay world_size"""
+
+_BY_FLAGS = "describe it by --tensor-parallel, --context-parallel or --shard-size instead"
+
+REFUSED_KEYS: dict[str, Key] = {
+    **all_refused(
+        "relora relora_prune_ratio relora_cpu_offload lora_target_parameters lora_rank_pattern "
+        "peft_layers_to_transform peft_layers_pattern peft peft_layer_replication "
+        "peft_trainable_token_indices peft_ensure_weight_tying "
+        "peft_autocast_adapter_dtype gptq bnb_config_kwargs",
+        "such adapters are not predicted; take it out for those that lora_r and "
+        "lora_target_modules describe",
+    ),
+    "peft_init_lora_weights": refused(
+        "weights that are split for it are not predicted; take it out", unless=(True, "gaussian")
+    ),
+    **all_refused(
+        "dp_shard_size dp_replicate_size sequence_parallel_degree context_parallel_size "
+        "tensor_parallel_size expert_parallel_size heads_k_stride ring_attn_func",
+        _BY_FLAGS,
+        unless=(1,),
+    ),
+    **all_refused(
+        "layer_offloading selective_checkpointing tiled_mlp tiled_mlp_num_shards deepcompile "
+        "gpu_memory_limit max_memory unfrozen_parameters shrink_embeddings "
+        "torch_empty_cache_steps auto_find_batch_size ddp_bucket_cap_mb",
+        "it changes what is kept on the GPU, in a way that is not predicted; take it out",
+    ),
+    **all_refused(
+        "fp8 fp8_enable_fsdp_float8_all_gather qat quantization quantize_moe_experts "
+        "model_quantization_config model_quantization_config_kwargs use_onebitllms fp32_norms "
+        "fp32_norm_classes",
+        "such weights are not predicted; choose load_in_4bit or load_in_8bit, or take it out",
+    ),
+    **all_refused(
+        "flash_attn_fuse_mlp gemma4_hybrid_attn_impl large_head_attention flash_attn_d512 "
+        "sdpa_varlen fused_attn_kernel experts_implementation use_kernels s2_attention "
+        "flash_attn_rms_norm expert_backend use_scattermoe use_sonicmoe nonexpert_quantization "
+        "llama4_linearized_experts moe_grouped_backend moe_dequant_chunk_size moe_bnb_fast "
+        "use_dsv4_kernels use_glm_dsa_kernels dsv4_fp8_nonexpert_mode dsv4_fp8_lora_kernel "
+        "dsv4_shared_mlp_lora_kernel dsv4_bf16_all dsv4_fp4_grouped_mode gemma4_fp8_nonexpert "
+        "gemma4_nf4_nonexpert nvfp4_merge_aware nvfp4_merge_aware_start_step dense_mixer "
+        "expert_parallel_backend expert_parallel_num_nvl_bytes expert_parallel_num_rdma_bytes "
+        "expert_parallel_token_capacity expert_parallel_fallback_on_unsupported",
+        "kernels of this kind are not known here; take it out for an answer without them",
+        unless=("eager", "sdpa", "auto", "grouped_mm"),
+    ),
+    **all_refused(
+        "reward_model process_reward_model num_labels center_rewards_coefficient ebft "
+        "use_eaft diffusion kd_trainer use_mora mora mora_type nemo_gym_enabled llmcompressor "
+        "hatchery grokfast_alpha grokfast_lamb dpo_use_liger_kernel dpo_padding_free "
+        "dpo_use_logits_to_keep",
+        "training of this kind is not predicted from axolotl's recipes; describe it by --task or "
+        "--method",
+    ),
+    **all_refused(
+        "use_pose max_packed_sequence_len pretraining_dataset pretraining_sample_concatenation "
+        "batch_flattening group_by_length lisa_n_layers lisa_step_interval lisa_layers_attribute "
+        "neftune_noise_alpha freeze_mm_modules noisy_embedding_alpha use_ray",
+        "how this makes batches or trains layers is not predicted; take it out",
+    ),
+    **all_refused(
+        "rope_scaling overrides_of_model_config model_config cls_model_config image_size",
+        "it changes the model's config; pass a config.json that has it by --config",
+    ),
+    **all_refused(
+        "optim_target_modules dion_rank_fraction qgalore_rank",
+        "such projections are not predicted; choose --optimizer galore or apollo",
+    ),
+    "eaft_alpha": refused("this loss is not predicted; take it out", unless=(1.0,)),
+}
+"""Keys that matter where they have a value, and which no field of a request expresses."""

@@ -19,6 +19,8 @@ from .steps import (
     BF16_UNDER_AUTOCAST,
     LIGER,
     UNSLOTH,
+    need_flash,
+    note_frozen_vision,
     set_lora,
     set_loss,
     set_modules_to_save,
@@ -161,6 +163,7 @@ KEYS: dict[str, Key] = {
 
 def _derive(settings: Settings) -> None:
     set_trainer_step(settings)
+    _set_attention(settings)
     _set_method(settings)
     _set_adapter(settings)
     set_deepspeed(settings, "deepspeed")
@@ -169,11 +172,21 @@ def _derive(settings: Settings) -> None:
     _set_savers(settings)
 
 
+def _set_attention(settings: Settings) -> None:
+    attention = settings.value("flash_attn")
+    if attention not in _ATTENTION:
+        settings.refuse("flash_attn", f"choose one of {', '.join(_ATTENTION)}")
+    else:
+        settings.set("attention", _ATTENTION[attention], "flash_attn")
+
+
 def _set_method(settings: Settings) -> None:
     stage = settings.value("stage")
     packs = settings.value("packing")
     packs = stage == "pt" if packs is None else bool(packs)
     packs = packs or settings.is_on("neat_packing")
+    if settings.is_on("neat_packing"):
+        need_flash(settings, "neat_packing")
     if stage in ("sft", "pt"):
         set_packing(settings, "packing", packs=packs)
     elif stage == "dpo":
@@ -209,6 +222,7 @@ def _set_adapter(settings: Settings) -> None:
         kind=settings.value("quantization_type"),
         doubly=settings.is_on("double_quantization"),
     )
+    note_frozen_vision(settings, "The parts that read images (freeze_vision_tower and others)")
     if kind == "full":
         return
     set_lora(
@@ -262,11 +276,6 @@ def _set_precision(settings: Settings) -> None:
 def _set_savers(settings: Settings) -> None:
     off = settings.is_on("disable_gradient_checkpointing")
     settings.set("gradient_checkpointing", not off, "disable_gradient_checkpointing" if off else "")
-    attention = settings.value("flash_attn")
-    if attention not in _ATTENTION:
-        settings.refuse("flash_attn", f"choose one of {', '.join(_ATTENTION)}")
-    else:
-        settings.set("attention", _ATTENTION[attention], "flash_attn")
     if settings.is_on("enable_liger_kernel") or settings.is_on("use_liger_kernel"):
         if settings.fields.get("method") is None and "task" not in settings.fields:
             set_loss(settings, CrossEntropy.LIGER, "enable_liger_kernel")

@@ -20,7 +20,9 @@ from .steps import (
     BF16_UNDER_AUTOCAST,
     LIGER,
     UNSLOTH,
+    need_flash,
     need_length,
+    note_frozen_vision,
     set_attention,
     set_lora,
     set_loss,
@@ -178,6 +180,7 @@ def _set_adapter(settings: Settings) -> None:
         kind=settings.value("bnb_4bit_quant_type"),
         doubly=settings.is_on("bnb_4bit_use_double_quant"),
     )
+    note_frozen_vision(settings, "The parts that read images (freeze_vit, freeze_aligner)")
     if kind == "lora":
         set_lora(
             settings,
@@ -238,6 +241,8 @@ def _set_samples(settings: Settings) -> None:
         why = "it is left out, so that only the model's own positions limit a sample"
         need_length(settings, "max_length", why)
     settings.set("sequence_length", length, "max_length")
+    if packs or settings.is_on("padding_free"):  # as _check_padding_free has it
+        need_flash(settings, "packing" if packs else "padding_free")
     if settings.is_on("padding_free") and not packs and "sample_lengths" in settings.given:
         settings.set("batching", "padding-free", "padding_free")
     elif settings.value("rlhf_type") is None:

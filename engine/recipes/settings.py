@@ -70,7 +70,11 @@ class Settings:
 
     def _check(self) -> None:
         """Check each key that is written: is it known, has it the right form, is it predicted?"""
-        unknown = [name for name in self._values if name not in self.keys]
+        unknown = [
+            name
+            for name, value in self._values.items()
+            if name not in self.keys and value is not None
+        ]
         for name in unknown[:_MAX_SHOWN]:
             self.refuse(
                 name,
@@ -169,8 +173,8 @@ class Settings:
         return [name for name in self._values if name in self.used]
 
     def unused(self) -> list[str]:
-        """Keys that were written and change nothing."""
-        return [name for name in self._values if name in self.keys and name not in self.used]
+        """Keys that were written and change nothing; those without a value ask for nothing."""
+        return [name for name in self._values if name not in self.used]
 
     def located(self, field: str, message: str) -> tuple[str, str]:
         """The key that set a field, and a message about the field with the key's line."""

@@ -105,7 +105,7 @@ KEYS: dict[str, Key] = {
         max_steps_per_epoch clip_grad_norm lr_scheduler metric_logger log_every_n_steps
         log_peak_memory_stats log_level profiler output_dir cudnn_deterministic_mode collate_fn
         low_cpu_ram profile_memory enable_async_checkpointing dataloader ref_checkpointer
-        custom_sharded_layers tensor_parallel_plan"""
+        custom_sharded_layers tensor_parallel_plan fsdp"""
     ),
     "tensor_parallel_dim": refused("describe it by --tensor-parallel instead", unless=(1,)),
     **all_refused(
@@ -114,7 +114,9 @@ KEYS: dict[str, Key] = {
     ),
     **all_refused(
         "policy_model reward_and_value_model ref_policy_checkpointer reward_checkpointer "
-        "value_checkpointer ppo_batch_size ppo_epochs num_steps forward_batch_size",
+        "value_checkpointer gamma lmbda kl_coeff max_generated_tokens min_response_length "
+        "penalise_no_eos reward_penalty stop_token_ids whiten_rewards ppo_batch_size "
+        "ppo_epochs num_steps forward_batch_size",
         "PPO is not read from a recipe; describe it by --method ppo",
     ),
     **all_refused(

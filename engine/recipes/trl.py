@@ -20,6 +20,7 @@ from .settings import Settings
 from .steps import (
     BF16_UNDER_AUTOCAST,
     LIGER,
+    need_flash,
     need_length,
     set_attention,
     set_lora,
@@ -214,7 +215,9 @@ def _set_sft(settings: Settings) -> None:
         need_length(settings, "max_length", "it is null, so samples are not cut")
     settings.set("sequence_length", length, "max_length")
     packs = settings.is_on("packing")
-    settings.value("packing_strategy")
+    in_one_row = packs and settings.value("packing_strategy") != "wrapped"
+    if in_one_row or settings.is_on("padding_free"):
+        need_flash(settings, "packing" if packs else "padding_free")
     if settings.is_on("padding_free") and not packs and "sample_lengths" in settings.given:
         settings.set("batching", "padding-free", "padding_free")
     else:

@@ -112,6 +112,7 @@ def test_losses_of_plugins_are_told_apart() -> None:
     assert "cross_entropy" not in _fields(liger)
     assert _fields(f"{liger}liger_fused_linear_cross_entropy: true\n")["cross_entropy"] == "liger"
     assert "cross_entropy" not in _fields(f"{cut}cut_cross_entropy: false\n")
+    assert "kd.KDPlugin" in _refused(AXOLOTL + plugin.format("kd.KDPlugin"))["plugins"]
 
 
 def test_llama_factory_checkpoints_unless_told_not_to() -> None:
@@ -271,6 +272,31 @@ def test_lengths_of_samples_make_packed_rows() -> None:
     given = {"sample_lengths": "p50=100,max=400"}
     assert _fields(f"{AXOLOTL}sample_packing: true\n", **given)["batching"] == "packed"
     assert _fields(AXOLOTL, **given)["batching"] == "longest"
+
+
+def test_rows_of_several_samples_need_flash_attention() -> None:
+    """Without it transformers makes a mask of the square of the row."""
+    flash = "attn_implementation: flash_attention_2\n"
+    assert "mask of its square" in _refused(f"{TRL}packing: true\n")["packing"]
+    assert _request(f"{TRL}packing: true\ndtype: bfloat16\n{flash}").workload.attention == "flash"
+    wrapped = f"{TRL}packing: true\npacking_strategy: wrapped\n"
+    assert _request(wrapped).workload.sequence_length == 1024
+    assert "packing" in _refused(f"{MS_SWIFT}packing: true\n")
+    assert "neat_packing" in _refused(f"{LLAMA_FACTORY}neat_packing: true\n")
+    assert (
+        "neat_packing" in parse_recipe(f"{LLAMA_FACTORY}neat_packing: true\nflash_attn: fa2\n").read
+    )
+
+
+def test_a_key_without_a_value_asks_for_nothing() -> None:
+    recipe = parse_recipe(f"{AXOLOTL}gptq_groupsize:\nrelora:\n")
+    assert recipe.unused == ("gptq_groupsize", "relora")
+
+
+def test_frozen_parts_that_read_images_are_named() -> None:
+    seeing = LLAMA_FACTORY.replace("Qwen3-0.6B", "Qwen3-VL-4B-Instruct")
+    assert any("read images" in note for note in parse_recipe(seeing).notes)
+    assert not any("read images" in note for note in parse_recipe(LLAMA_FACTORY).notes)
 
 
 def test_unsloth_is_said_to_be_unknown() -> None:
