@@ -72,12 +72,16 @@ class Recipe:
         """An error about fields, by the keys of the recipe that set them, and by flags else."""
         found = {}
         for field, message in error.fields.items():
-            if field in self.settings.origins and field not in self.settings.given:
-                key, message = self.settings.located(field, message)
-            else:
-                key = FIELDS[field].flag if field in FIELDS else field
-            found[key] = message
+            flag = FIELDS[field].flag if field in FIELDS else field
+            key, told = self.at(field, message) or (flag, message)
+            found[key] = told
         return InvalidRecipe(found)
+
+    def at(self, field: str, message: str) -> tuple[str, str] | None:
+        """The key that set a field, and a message with its line; ``None`` if none has set it."""
+        if field not in self.settings.origins or field in self.settings.given:
+            return None
+        return self.settings.located(field, message)
 
     def caveats(self) -> list[str]:
         """Sentences for an answer: what was read, assumed and not used."""
