@@ -222,6 +222,8 @@ def _set_precision(settings: Settings) -> None:
     """Weights are loaded in the format that is trained in (``resolve_dtype``)."""
     fp16 = settings.is_on("fp16") or settings.is_on("float16")
     bf16 = settings.value("bf16")
+    if bf16 not in ("auto", None, True, False):
+        settings.refuse("bf16", f"{bf16} is not auto, true or false")
     in_bf16 = bool((bf16 == "auto" and not fp16) or bf16 not in ("auto", None, False))
     in_bf16 = in_bf16 or settings.is_on("bfloat16")
     settings.value("float32")
@@ -246,6 +248,8 @@ def _set_attention_and_savers(settings: Settings) -> None:
     key = "attn_implementation" if name or not flags else flags[0]
     set_attention(settings, name or (_ATTENTION_FLAGS[flags[0]] if flags else None), key)
     checkpoints = settings.value("gradient_checkpointing")
+    if checkpoints not in (None, True, False, "offload", "offload_disk"):
+        settings.refuse("gradient_checkpointing", f"{checkpoints} is not one of axolotl's values")
     offloads = settings.value("activation_offloading")
     if checkpoints:
         settings.set("gradient_checkpointing", True, "gradient_checkpointing")

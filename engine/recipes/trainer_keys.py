@@ -15,7 +15,7 @@ TRAINER_KEYS: dict[str, Key] = {
     **unused(
         """output_dir overwrite_output_dir num_train_epochs max_steps learning_rate
         lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1
-        adam_beta2 adam_epsilon average_tokens_across_devices max_grad_norm tf32
+        adam_beta2 adam_epsilon average_tokens_across_devices max_grad_norm
         include_num_input_tokens_seen include_tokens_per_second logging_strategy logging_steps
         logging_first_step logging_dir log_on_each_node logging_nan_inf_filter log_level
         log_level_replica disable_tqdm report_to run_name project trackio_space_id
@@ -35,7 +35,7 @@ TRAINER_KEYS: dict[str, Key] = {
         do_predict resume_from_checkpoint local_rank past_index jit_mode_eval torchdynamo
         ray_scope half_precision_backend sortish_sampler predict_with_generate
         generation_max_length generation_num_beams generation_config mp_parameters
-        gradient_checkpointing_kwargs activation_checkpointing_kwargs liger_kernel_config
+        gradient_checkpointing_kwargs activation_checkpointing_kwargs
         torch_compile_backend torch_compile_mode use_cache"""
     ),
     **all_refused(
@@ -61,6 +61,10 @@ TRAINER_KEYS: dict[str, Key] = {
         "use_cpu no_cuda use_mps_device tpu_num_cores", "only CUDA GPUs are predicted; take it out"
     ),
     **all_refused(
+        "liger_kernel_config",
+        "which of Liger's kernels it chooses is not read; take it out for the usual ones",
+    ),
+    **all_refused(
         "optim_target_modules",
         "projections are predicted for all linear layers of numbered blocks; take it out",
     ),
@@ -80,6 +84,7 @@ TRAINER_KEYS: dict[str, Key] = {
     "optim_args": anything(),
     "adafactor": switch(False),
     "torch_compile": switch(False, field="compile"),
+    "tf32": switch(None),
     "use_liger_kernel": switch(False),
     "eval_strategy": text("no"),
     "evaluation_strategy": text(),
@@ -118,4 +123,6 @@ def mixed_precision(settings: Settings) -> Precision:
     """The Trainer's precision, for weights in fp32."""
     if settings.is_on("bf16"):
         return Precision.BF16_MIXED
-    return Precision.FP16_MIXED if settings.is_on("fp16") else Precision.FP32
+    if settings.is_on("fp16"):
+        return Precision.FP16_MIXED
+    return Precision.TF32 if settings.is_on("tf32") else Precision.FP32

@@ -128,6 +128,7 @@ def test_llama_factory_checkpoints_unless_told_not_to() -> None:
         ("finetuning_type: full\npure_bf16: true\n", "bf16-true"),
         ("finetuning_type: full\nfp16: true\n", "fp16-mixed"),
         ("finetuning_type: full\n", "fp32"),
+        ("finetuning_type: full\ntf32: true\n", "tf32"),
         ("finetuning_type: lora\nbf16: true\n", "bf16-true"),
     ],
 )
@@ -318,6 +319,9 @@ def test_verls_rollouts_are_refused_with_their_share() -> None:
         (f"{AXOLOTL}micro_batch_size: two\n", "micro_batch_size", "'two' is not a whole number"),
         (f"{AXOLOTL}micro_batch_size: true\n", "micro_batch_size", "is not a whole number"),
         (f"{AXOLOTL}load_in_4bit: 1\n", "load_in_4bit", "'1' is not true or false"),
+        (f"{AXOLOTL}bf16: full\n", "bf16", "line 2: full is not auto"),
+        (f"{AXOLOTL}gradient_checkpointing: unsloth\n", "gradient_checkpointing", "unsloth is"),
+        (f"{TRL}liger_kernel_config: {{rope: true}}\n", "liger_kernel_config", "take it out"),
         (f"{AXOLOTL}micro_batch: 2\n", "micro_batch", "has no such key"),
         (f"{AXOLOTL}optimizer: came_pytorch\n", "optimizer", "came_pytorch is not predicted"),
         (f"{AXOLOTL}optim_args:\n  rank: 4\n", "optim_args", "what rank does"),
