@@ -15,7 +15,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -115,16 +115,23 @@ def _run_command(options: argparse.Namespace) -> int:
         with naming_untested(), needing_the_engine():
             return command(options)
     except InvalidInput as error:
-        names = FLAGS | commands.OTHER_FLAGS | options.names
-        if isinstance(error, InvalidRecipe):  # its keys, which may have names of fields
-            names = commands.OTHER_FLAGS
-        for field, message in error.fields.items():
-            name = names.get(field, field)
+        for name, message in _named(error, options):
             sys.stderr.write(f"error: {name}: {_one_line(message)}\n")
         return BAD_INPUT
     except EngineError as error:
         sys.stderr.write(f"error: {_one_line(str(error))}\n")
         return FAILED
+
+
+def _named(error: InvalidInput, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The messages of an error, each with its flag, or with the key of the recipe that is wrong."""
+    recipe = getattr(options, "recipe", None)
+    names = FLAGS | commands.OTHER_FLAGS | options.names
+    if isinstance(error, InvalidRecipe):  # by its keys, which may have names of fields
+        recipe, names = None, commands.OTHER_FLAGS
+    for field, message in error.fields.items():
+        at = None if recipe is None else recipe.at(field, message)
+        yield at or (names.get(field, field), message)
 
 
 def _one_line(message: str) -> str:

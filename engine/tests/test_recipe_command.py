@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine.cli.main import BAD_INPUT, OK, main
+from engine.core.errors import InvalidInput
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, Trial
 from engine.tests.test_render import A10, ANALYSIS, trial
@@ -129,6 +130,22 @@ def test_a_wrong_flag_beside_the_recipe_is_named_as_a_flag(
     assert capsys.readouterr().err.startswith("error: --lora-rank: ")
     assert main(["predict", AXOLOTL, "--gpu", "a10", "--framework", "nemo"]) == BAD_INPUT
     assert "error: --framework: 'nemo' is not read" in capsys.readouterr().err
+
+
+def test_what_the_engine_finds_out_is_named_by_its_key_too(
+    asked: list[AnalysisRequest],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InvalidInput({"attention": "choose sdpa", "gpu": "choose another"})
+
+    monkeypatch.setattr(sys.modules["engine.prediction.analysis"], "predict_batch", refuse)
+    assert main(["predict", AXOLOTL, "--gpu", "a10"]) == BAD_INPUT
+    lines = capsys.readouterr().err.splitlines()
+    assert "error: attn_implementation: line 21: choose sdpa" in lines
+    assert "error: --gpu: choose another" in lines
+    assert not asked
 
 
 def test_a_missing_recipe_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
