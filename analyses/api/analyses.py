@@ -27,6 +27,7 @@ from analyses.api.idempotency import KEY, key_of, submit_once
 from analyses.api.labels import IF_MATCH, LABELLED, LabelsBody, etag_of, labels_seen
 from analyses.api.limits import ENGINE_COST
 from analyses.api.problems import Changed, Conflict, QueueIsFull
+from analyses.api.recipes import Submission
 from analyses.api.schema import WAIT, described, results_of
 from analyses.api.serializers import (
     EXAMPLE,
@@ -116,21 +117,24 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
     def create(self, request: Request) -> Response:
         """Store and queue an analysis. With `wait`, the response has the result if it is in time.
 
-        400 has a list of messages for each wrong field; nothing is stored then.
+        400 has a list of messages for each wrong field; nothing is stored then. With a `recipe`,
+        its keys are named as `recipe.KEY`, and the response has a `recipe` too: what was read of
+        it, assumed and not used.
         """
         seconds, key, member = seconds_to_wait(request), key_of(request), member_of(request)
-        fields, is_new = body_of(request), True
+        sent, is_new = Submission.of(body_of(request)), True
         try:
             if key is None:
-                analysis = services.submit(member, fields)
+                analysis = services.submit(member, sent.fields)
             else:
-                analysis, is_new = submit_once(member, key, fields)
+                analysis, is_new = submit_once(member, key, sent.fields)
         except services.QueueFull as error:
             raise QueueIsFull(f"Not queued: {error.fields['queue']}.") from error
         except InvalidInput as error:
-            raise refusal(error) from error
+            raise sent.refusal(error) from error
         wait_until(lambda: _is_final(analysis.pk), seconds)
         response = self._located(analysis, HTTP_201_CREATED)
+        response.data = sent.told(response.data)
         if not is_new:
             response["Idempotency-Replayed"] = "true"
         return response

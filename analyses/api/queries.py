@@ -16,9 +16,10 @@ from rest_framework.viewsets import ViewSetMixin
 
 from analyses import queries
 from analyses.api.limits import ENGINE_COST
+from analyses.api.recipes import Submission
 from analyses.api.schema import WAIT, described
 from analyses.api.serializers import EXAMPLE, RequestField, RequestSerializer
-from analyses.api.views import ApiView, body_of, member_of, refusal, seconds_to_wait, wait_until
+from analyses.api.views import ApiView, body_of, member_of, seconds_to_wait, wait_until
 from analyses.models import Query, QueryKind, QueryStatus
 from engine.core.errors import InvalidInput
 from engine.interface.tokens import tokens_of
@@ -99,16 +100,17 @@ class _Submit(ApiView[Query]):
     def submit(self, request: Request) -> Response:
         """200 with the answer, or 202 if there is none yet; both with its ``Location``."""
         seconds = seconds_to_wait(request, self.default_wait_seconds)
+        sent = Submission.of(body_of(request))
         try:
-            asked = queries.predictable(body_of(request))
+            asked = queries.predictable(sent.fields)
         except InvalidInput as error:
-            raise refusal(error) from error
+            raise sent.refusal(error) from error
         query = queries.submit(member_of(request), self.kind, asked)
         if not query.is_final:
             wait_until(lambda: _has_ended(query), seconds)
         if query.failure and query.failure["fields"]:
-            raise refusal(InvalidInput(query.failure["fields"]))
-        body = self.get_serializer(query).data
+            raise sent.refusal(InvalidInput(query.failure["fields"]))
+        body = sent.told(self.get_serializer(query).data)
         status = HTTP_200_OK if query.is_final else HTTP_202_ACCEPTED
         location = reverse("api:lookup-detail", args=[query.pk], request=request)
         return Response(body, status, headers={"Location": location})

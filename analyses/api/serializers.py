@@ -34,6 +34,7 @@ from engine.core.fields import described_fields
 from engine.interface.request import FIELDS, AnalysisRequest
 from engine.interface.result import AnalysisResult, Source, Trial
 from engine.interface.texts import TextResult
+from engine.recipes import FRAMEWORKS
 
 Field = serializers.Field[Any, Any, Any, Any]
 
@@ -115,6 +116,12 @@ def _collection(origin: Any, inside: tuple[Any, ...], options: dict[str, Any]) -
     return serializers.ListField(child=_field(inside[0], True, ""), **options)
 
 
+RECIPE, FRAMEWORK = "recipe", "framework"
+_RECIPE = (
+    "The text of a recipe of axolotl, LLaMA-Factory, torchtune, TRL or ms-swift, in place of the "
+    "fields that it sets. Fields beside it win. It cannot refer to other files."
+)
+
 EXAMPLE = OpenApiExample(
     "BERT on an A10",
     {"model": "bert", "gpu": "a10", "current_batch_size": 16, "precision": "bf16-mixed"},
@@ -131,8 +138,17 @@ class RequestSerializer(serializers.Serializer[Any]):
     """
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        """From the registry, like those of the command line and the form."""
-        return {name: _request_field(field) for name, field in FIELDS.items()}
+        """From the registry, like those of the command line and the form, and a recipe's."""
+        made = {name: _request_field(field) for name, field in FIELDS.items()}
+        names = [(name, one.title) for name, one in FRAMEWORKS.items()]
+        about = "The framework of the recipe, where its keys do not tell."
+        return {
+            **made,
+            RECIPE: serializers.CharField(write_only=True, required=False, help_text=_RECIPE),
+            FRAMEWORK: serializers.ChoiceField(
+                names, write_only=True, required=False, help_text=about
+            ),
+        }
 
 
 def _request_field(field: DescribedField) -> Field:

@@ -18,6 +18,7 @@ from ..script.program import Program
 from ..script.request import Script, ScriptRequest
 from .commands import FAILED, OK, add_script_flags, factory, script_of
 from .flags import BATCH_SIZE
+from .recipe import add_recipe_flags, recipe_of, told
 from .terminal import progress
 
 Asked = AnalysisRequest | ScriptRequest
@@ -33,16 +34,19 @@ def add_check_command(commands: Any) -> None:
         description=f"{about[0].upper()}{about[1:]}. Exits with status 1 if not.",
         allow_abbrev=False,
     )
-    parser.usage = f"{parser.prog} [SCRIPT.py | --config FILE] --gpu NAME [options]"
+    parser.usage = f"{parser.prog} [SCRIPT.py | RECIPE.yaml | --config FILE] --gpu NAME [options]"
     parser.add_argument(
-        "model", metavar="SCRIPT.py", nargs="?", help="your own script, its arguments after --"
+        "model",
+        metavar="SCRIPT.py",
+        nargs="?",
+        help="your own script, its arguments after --, or a RECIPE.yaml of a framework",
     )
     about = "a TOML file that describes the training run; see docs/check.md"
     parser.add_argument("--config", dest="file", metavar="FILE", help=about)
     parser.add_argument(
         "--gpu", metavar="NAME", help="a GPU that `devices` lists; default: the file's"
     )
-    about = "samples per step of the script; default: those that its DataLoader has"
+    about = "samples per step; default: those of the script's DataLoader, or of the recipe"
     parser.add_argument(
         BATCH_SIZE.flag, dest=BATCH_SIZE.field, metavar=BATCH_SIZE.metavar, help=about
     )
@@ -51,6 +55,7 @@ def add_check_command(commands: Any) -> None:
         "--min-share-of-recommended-speed", dest="share", metavar="SHARE", help=about
     )
     add_script_flags(parser)
+    add_recipe_flags(parser)
     parser.add_argument(
         "--optimistic",
         action="store_true",
@@ -70,19 +75,29 @@ def _check(options: argparse.Namespace) -> int:
         except DoesNotFit as error:
             checked = nothing_fits(error, request.known_batch_size)
     # Not through rich: the verdict stays one line, however narrow the log of a pipeline is.
-    text = json.dumps(checked.to_dict(), indent=2) if options.json else checked.verdict
+    recipe = getattr(options, "recipe", None)
+    plain = checked.to_dict() | told(recipe)
+    text = json.dumps(plain, indent=2) if options.json else checked.verdict
     sys.stdout.write(f"{text}\n")
+    if recipe is not None and not options.json:
+        sys.stderr.write("".join(f"{sentence}\n" for sentence in recipe.caveats()))
     return OK if checked.passed else FAILED
 
 
 def _of_script(options: argparse.Namespace) -> tuple[Asked, Limits]:
-    """Request about a script or a factory, from the command line."""
+    """Request about a script, a factory or a recipe, from the command line."""
     if options.model is None and options.factory is None:
-        options.usage_error("pass --config FILE, a SCRIPT.py or --factory")
+        options.usage_error("pass --config FILE, a SCRIPT.py, a RECIPE.yaml or --factory")
     script = script_of(options)
+    said = {"gpu": options.gpu, BATCH_SIZE.field: options.current_batch_size}
+    given = {name: value for name, value in said.items() if value is not None}
+    if script is None and (recipe := recipe_of(options, given)) is not None:
+        options.recipe = recipe
+        return recipe.request(given), Limits(options.share)
     if script is None:
-        raise InvalidInput({"model": "this is not a SCRIPT.py; describe a model in --config FILE"})
-    given = {"gpu": options.gpu, BATCH_SIZE.field: options.current_batch_size}
+        raise InvalidInput(
+            {"model": "this is no SCRIPT.py or RECIPE.yaml; describe a model in --config FILE"}
+        )
     return ScriptRequest.parse(script, given), Limits(options.share)
 
 

@@ -34,6 +34,8 @@ from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
 from ..versions import software
+from .recipe import FLAGS as RECIPE_FLAGS
+from .recipe import names_recipe, recipe_of, request_from, told
 from .recorded import FLAG as RECORDED
 from .recorded import recorded_of
 from .sample import FLAGS, size_by_sample
@@ -47,6 +49,7 @@ OTHER_FLAGS = {
     "push": "--push",
     "recorded": RECORDED,
     "analysis_id": "--analysis",
+    **RECIPE_FLAGS,
 }
 """Flags that are not fields of a request, for messages."""
 
@@ -73,7 +76,7 @@ def analyze(options: argparse.Namespace) -> int:
 
         result = analyze(request, emit, recorded=recorded)
     result = replace(result, caveats=[*taken, *result.caveats])
-    plain = result.to_dict() | _tokens(result.workload)
+    plain = result.to_dict() | _tokens(result.workload) | told(options.recipe)
     answer(options, plain, lambda: render_analysis(result))
     return OK if pushing is None or pushing.send(request, result) else FAILED
 
@@ -94,6 +97,7 @@ def predict(options: argparse.Namespace) -> int:
         gpu, trial = predict_batch(request, emit, experience=Experience.here(recorded=recorded))
     used, workload = request.workload.versions_here, request.workload
     plain = asdict(trial) | _token_speed(workload, trial) | {"software": used, "caveats": taken}
+    plain |= told(options.recipe)
     answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used, caveats=taken))
     return OK
 
@@ -128,14 +132,15 @@ def measure(options: argparse.Namespace) -> int:
 
     if (script := _script_request(options)) is not None:
         return _measure_script(options, script)
-    request = AnalysisRequest.parse(given_fields(options) | {"gpu": LOCAL})
+    given = given_fields(options) | {"gpu": LOCAL}
+    request = request_from(options.recipe, given)
     with progress() as emit:
         from ..measurement.analysis import measure_batch  # loads torch
 
         gpu, trial, ran_on = measure_batch(request, emit)
     workload = request.workload
     plain = asdict(trial) | _token_speed(workload, trial) | {"workload": workload.to_dict()}
-    plain |= {"measured_on": ran_on and asdict(ran_on)}
+    plain |= {"measured_on": ran_on and asdict(ran_on)} | told(options.recipe)
     answer(options, plain, lambda: render_trial(trial, workload, gpu, ran_on))
     return OK
 
@@ -180,7 +185,8 @@ def plan(options: argparse.Namespace) -> int:
             experience = Experience.here(recorded=recorded_of(options, request))
             made = plan(request, emit, experience)
             made = replace(made, caveats=[*taken, *made.caveats])
-    answer(options, made.to_dict() | _tokens(made.workload), lambda: render_plan(made))
+    plain = made.to_dict() | _tokens(made.workload) | told(options.recipe)
+    answer(options, plain, lambda: render_plan(made))
     return OK if made.cheapest is not None else FAILED
 
 
@@ -242,27 +248,39 @@ def request_of(options: argparse.Namespace) -> AnalysisRequest:
 
 
 def request_and_defaults(options: argparse.Namespace) -> tuple[AnalysisRequest, list[str]]:
-    """The request that a command's flags describe, and a caveat about the defaults it takes."""
+    """The request that a command's flags describe, and caveats about the defaults it takes."""
     given = given_fields(options)
-    request = AnalysisRequest.parse(given)
+    recipe = options.recipe
+    request = request_from(recipe, given)
     if sized := size_by_sample(options, request.workload.preset, given):
         given |= sized
-        request = AnalysisRequest.parse(given)
-    return request, defaults_taken(given, request)
+        request = request_from(recipe, given)
+    read = recipe.caveats() if recipe is not None else []
+    return request, [*read, *defaults_taken(given, request)]
 
 
 _CONFIG_SUFFIX = ".json"
 
 
 def given_fields(options: argparse.Namespace) -> dict[str, object]:
-    """The fields of a request, as written on the command line."""
+    """The fields of a request, as written on the command line and in the recipe that it names.
+
+    The recipe itself is kept with the options, for the answer.
+    """
+    given = _written_fields(options)
+    recipe = options.recipe = recipe_of(options, given)
+    return given if recipe is None else recipe.under(given | {"model": None})
+
+
+def _written_fields(options: argparse.Namespace) -> dict[str, object]:
     given: dict[str, object] = {name: getattr(options, name) for name in options.names}
     for name in [name for name in given if name in FIELDS and FIELDS[name].takes_none]:
         if given[name] is None:  # the flag was left out
             del given[name]
         elif given[name] == NONE:
             given[name] = None
-    if str(given.get("model")).endswith(_CONFIG_SUFFIX) and not given.get("config"):
+    is_config = str(given.get("model")).endswith(_CONFIG_SUFFIX) and not names_recipe(options)
+    if is_config and not given.get("config"):
         given |= {"model": None, "config": given["model"]}
     if path := given.get("config"):
         given["config"] = read_config_file(Path(str(path)))
@@ -311,7 +329,8 @@ def script_of(options: argparse.Namespace) -> Script | None:
             options.usage_error("pass a script or --factory, not both")
         flags = options.batch_flag, options.batch_env
         return Program.of(options.model, options.script_arguments, *flags)
-    if options.needs_batch_size and options.current_batch_size is None:
+    says_batch = options.current_batch_size is not None or names_recipe(options)
+    if options.needs_batch_size and not says_batch:
         options.usage_error("the following arguments are required: --batch-size")
     for name in ("batch_flag", "batch_env", "script_arguments"):
         if getattr(options, name):

@@ -15,7 +15,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +24,7 @@ from ..core.errors import EngineError, InvalidInput, needing_the_engine
 from ..core.fields import Group
 from ..core.process import collect_rarely
 from ..gpus.checked import SECONDS
+from ..recipes import InvalidRecipe
 from ..versions.releases import check_releases, described, naming_untested
 from . import commands, texts, validate
 from .check import add_check_command
@@ -39,6 +40,7 @@ from .flags import (
     VALIDATE_COMPILE,
     Flag,
 )
+from .recipe import add_recipe_flags
 from .recorded import add_recorded_flag
 from .sample import FLAGS, add_sample_command, add_sample_flags
 from .selfcheck import ABOUT, selfcheck
@@ -113,13 +115,23 @@ def _run_command(options: argparse.Namespace) -> int:
         with naming_untested(), needing_the_engine():
             return command(options)
     except InvalidInput as error:
-        for field, message in error.fields.items():
-            name = (FLAGS | commands.OTHER_FLAGS | options.names).get(field, field)
+        for name, message in _named(error, options):
             sys.stderr.write(f"error: {name}: {_one_line(message)}\n")
         return BAD_INPUT
     except EngineError as error:
         sys.stderr.write(f"error: {_one_line(str(error))}\n")
         return FAILED
+
+
+def _named(error: InvalidInput, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The messages of an error, each with its flag, or with the key of the recipe that is wrong."""
+    recipe = getattr(options, "recipe", None)
+    names = FLAGS | commands.OTHER_FLAGS | options.names
+    if isinstance(error, InvalidRecipe):  # by its keys, which may have names of fields
+        recipe, names = None, commands.OTHER_FLAGS
+    for field, message in error.fields.items():
+        at = None if recipe is None else recipe.at(field, message)
+        yield at or (names.get(field, field), message)
 
 
 def _one_line(message: str) -> str:
@@ -153,21 +165,25 @@ def _parser() -> argparse.ArgumentParser:
     about = "find the largest and the recommended batch"
     analyze = _add(group, "analyze", commands.analyze, about, ANALYZE, model="[MODEL]")
     commands.add_script_flags(analyze)
+    add_recipe_flags(analyze)
     add_sample_flags(analyze)
     add_recorded_flag(analyze)
     commands.add_push_flag(analyze)
     about = "predict memory and time of one batch size"
     predict = _add(group, "predict", commands.predict, about, PREDICT, model="[MODEL]")
     commands.add_script_flags(predict)
+    add_recipe_flags(predict)
     add_sample_flags(predict)
     add_recorded_flag(predict)
     about = "measure one batch size on this machine"
     measure = _add(group, "measure", commands.measure, about, MEASURE, model="[MODEL]")
     commands.add_script_flags(measure)
+    add_recipe_flags(measure)
     add_sample_command(group)
     about = "compare all GPUs for a model, and changes to it, or for your script"
     plan = _add(group, "plan", commands.plan, about, PLAN, model="[MODEL]")
     commands.add_script_flags(plan)
+    add_recipe_flags(plan)
     add_recorded_flag(plan)
     about = "how many texts can be generated at once, and how long, and what takes the memory"
     generate = _add(group, "generate", texts.generate, about, texts.GENERATE)
@@ -266,7 +282,8 @@ def _add(
         nargs = "?" if model.startswith("[") else None
         about = "one that `models` lists, org/name on the Hugging Face Hub, or your config.json"
         if nargs:
-            about += ", or your own SCRIPT.py, its arguments after --"
+            about += ", your own SCRIPT.py, its arguments after --, or a RECIPE.yaml of axolotl, "
+            about += "LLaMA-Factory, torchtune, TRL or ms-swift"
         parser.add_argument("model", metavar="MODEL", nargs=nargs, help=about)
     sections = {
         section: parser.add_argument_group(section.label)

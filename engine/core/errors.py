@@ -59,7 +59,7 @@ class MeasurementFailed(EngineError):
 
 
 OF_THE_EXTRA = frozenset(
-    {"PIL", "huggingface_hub", "numpy", "peft", "pydantic", "rich", "torch", "transformers"}
+    {"PIL", "huggingface_hub", "numpy", "peft", "pydantic", "rich", "torch", "transformers", "yaml"}
 )
 """Packages of the extra ``engine``, by the names of imports."""
 

@@ -105,7 +105,11 @@ def test_what_a_command_needs_is_what_the_extra_installs() -> None:
     names = {re.split(">=", needed)[0] for needed in extra}
     # Pillow is imported as PIL, transformers brings the hub, NVML is only used where it is, and
     # transformers takes scipy.
-    assert names - {"pillow", "nvidia-ml-py", "scipy"} == OF_THE_EXTRA - {"PIL", "huggingface_hub"}
+    assert names - {"pillow", "nvidia-ml-py", "PyYAML", "scipy"} == OF_THE_EXTRA - {
+        "PIL",
+        "huggingface_hub",
+        "yaml",
+    }
     pinned = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert [name for name in names if f"\n{name}==" not in pinned] == []
     site, engine = (pinned.split(f"# The {part}\n")[1] for part in ("web site", "engine"))

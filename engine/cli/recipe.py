@@ -1,0 +1,75 @@
+"""Recipes of training frameworks on the command line, in the place of a model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import InvalidInput
+from ..interface.request import AnalysisRequest
+from ..recipes import FRAMEWORKS, Recipe, is_recipe, read_recipe
+from ..recipes.document import read_file
+from ..recipes.recipe import LAUNCH
+
+SUFFIXES = (".yaml", ".yml")
+FLAGS = {"framework": "--framework", LAUNCH: "--accelerate-config"}
+"""Flags that are not fields of a request, for messages."""
+
+_JSON = ".json"
+
+
+def add_recipe_flags(parser: Any) -> None:
+    """Add what stands beside a recipe."""
+    listed = ", ".join(FRAMEWORKS)
+    about = f"the framework of a recipe, where its keys do not tell: {listed}"
+    parser.add_argument(FLAGS["framework"], metavar="NAME", help=about)
+    about = "accelerate's config that the recipe is launched with"
+    parser.add_argument(FLAGS[LAUNCH], metavar="FILE", help=about)
+
+
+def names_recipe(options: argparse.Namespace) -> bool:
+    """Whether a command was given a recipe as its model."""
+    name = getattr(options, "model", None)
+    if not hasattr(options, "framework") or not isinstance(name, str):
+        return False
+    if name.endswith(SUFFIXES):
+        return True
+    if not name.endswith(_JSON):
+        return False
+    if options.framework is not None:
+        return True
+    try:
+        return is_recipe(read_file(Path(name)).values)
+    except InvalidInput:  # said where it is read as a model's config
+        return False
+
+
+def recipe_of(options: argparse.Namespace, given: Mapping[str, object]) -> Recipe | None:
+    """The recipe that a command was given; ``None`` for a model.
+
+    Args:
+        options: The command's.
+        given: Its fields, which win over the recipe's.
+    """
+    if not names_recipe(options):
+        return None
+    beside = {name: value for name, value in given.items() if name != "model"}
+    beside[LAUNCH] = getattr(options, LAUNCH)
+    return read_recipe(Path(options.model), beside, options.framework)
+
+
+def request_from(recipe: Recipe | None, given: Mapping[str, object]) -> AnalysisRequest:
+    """The request for these fields, with errors by the recipe's keys where it set them."""
+    try:
+        return AnalysisRequest.parse(given)
+    except InvalidInput as error:
+        if recipe is None:
+            raise
+        raise recipe.located(error) from error
+
+
+def told(recipe: Recipe | None) -> dict[str, object]:
+    """What an answer in JSON says of a recipe."""
+    return {} if recipe is None else {"recipe": recipe.to_dict()}

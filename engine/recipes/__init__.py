@@ -1,0 +1,13 @@
+"""Recipes: the files that axolotl, LLaMA-Factory, torchtune, TRL and ms-swift train from.
+
+Each framework has a table of the keys of one release, and a function that sets the fields of a
+request from them. No torch in here, nor any of the frameworks.
+"""
+
+from __future__ import annotations
+
+from .errors import InvalidRecipe
+from .frameworks import FRAMEWORKS, is_recipe
+from .recipe import Recipe, parse_recipe, read_recipe
+
+__all__ = ["FRAMEWORKS", "InvalidRecipe", "Recipe", "is_recipe", "parse_recipe", "read_recipe"]

@@ -1,0 +1,20 @@
+"""Errors about recipes."""
+
+from __future__ import annotations
+
+from ..core.errors import InvalidInput
+
+FIELD = "recipe"
+"""The name of the file as a whole, for messages."""
+
+
+class InvalidRecipe(InvalidInput):
+    """A recipe is wrong, or asks for what is not predicted.
+
+    Its messages are by keys of the recipe and by flags, as people read them.
+    """
+
+
+def wrong(message: str) -> InvalidRecipe:
+    """An error about the file as a whole."""
+    return InvalidRecipe({FIELD: message})

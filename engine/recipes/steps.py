@@ -1,0 +1,264 @@
+"""Rules that frameworks share, since they hand the same settings to transformers and peft."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..core.choices import Attention, Batching, CrossEntropy, Quantization
+from ..core.errors import InvalidInput
+from ..core.optimizers import Optimizer
+from ..models.presets import Preset, find_model
+from .settings import Settings
+
+ATTENTION = {
+    "sdpa": Attention.SDPA,
+    "eager": Attention.EAGER,
+    "flex_attention": Attention.FLEX,
+    "flash_attention_2": Attention.FLASH,
+    "flash_attention_3": Attention.FLASH,
+    "flash_attn": Attention.FLASH,
+    "kernels-community/flash-attn": Attention.FLASH,
+    "kernels-community/flash-attn2": Attention.FLASH,
+    "kernels-community/flash-attn3": Attention.FLASH,
+    "kernels-community/vllm-flash-attn3": Attention.FLASH,
+}
+"""By transformers' names (``attn_implementation``), and those of kernels on the Hub."""
+
+OPTIMIZERS = {
+    spec.trainer: one
+    for one in Optimizer
+    if one is not Optimizer.SGD_MOMENTUM and (spec := one.spec).trainer is not None
+} | {
+    "adamw_hf": Optimizer.ADAMW_FOREACH,
+    "adamw_8bit": Optimizer.ADAMW_8BIT,
+    "adamw_torch_8bit": Optimizer.ADAMW_8BIT,
+    "paged_adamw": Optimizer.PAGED_ADAMW,
+    "lion": Optimizer.LION,
+}
+"""By ``OptimizerNames`` of transformers' Trainer (``training_args.py``). Its ``sgd`` has no
+momentum unless ``optim_args`` says so."""
+
+_HARMLESS_ARGUMENTS = {"beta1", "beta2", "betas", "eps", "lr", "weight_decay"}
+
+PEFT_TARGETS = {
+    **dict.fromkeys(
+        ("llama", "mistral", "mixtral", "gemma", "gemma2", "gemma3_text", "qwen2", "qwen3"),
+        "q_proj,v_proj",
+    ),
+    "gpt2": "c_attn",
+    "t5": "q,v",
+}
+"""Modules that peft adapts where none are named, by model type
+(``TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`` in ``peft/utils/constants.py``)."""
+
+BF16_UNDER_AUTOCAST = (
+    "Weights in bf16 that train under autocast are predicted as bf16-true: traced steps of a "
+    "Llama took as much, but 12% less with LoRA where no layer is checkpointed."
+)
+_TORCHAO = (
+    "torchao's 8-bit AdamW is predicted as that of bitsandbytes, which keeps as much: two bytes "
+    "for each weight, and a scale for 256. How fast it steps is not known."
+)
+UNSLOTH = (
+    "Unsloth's own kernels are not known here: the answer is for transformers and peft. Unsloth's "
+    "README claims 50 to 80% less memory and 1.5 to 2.2 times the speed, so both are far off on "
+    "the safe side (github.com/unslothai/unsloth)."
+)
+LIGER = (
+    "Of Liger's kernels the loss is predicted. Its SwiGLU does not keep silu's output (2 bytes × "
+    "intermediate size for each token and layer) and its RMSNorm no fp32 copy (4 bytes × hidden "
+    "size): without gradient checkpointing the answer is too high by that."
+)
+
+
+def set_attention(settings: Settings, name: str | None, key: str) -> None:
+    """Set the attention by its name in transformers; without one, transformers takes sdpa."""
+    if name is None:
+        return
+    found = ATTENTION.get(name)
+    if found is None:
+        settings.refuse(key, f"{name} is not predicted; choose one of {', '.join(ATTENTION)}")
+    else:
+        settings.set("attention", found, key)
+
+
+def set_optimizer(
+    settings: Settings,
+    name: str | None,
+    key: str,
+    more: Mapping[str, Optimizer] | None = None,
+) -> Optimizer | None:
+    """Set the optimizer by its name in transformers' Trainer, or of the framework itself.
+
+    Args:
+        settings: The recipe's.
+        name: Its name.
+        key: The key that has it.
+        more: Names that only this framework knows.
+    """
+    known = OPTIMIZERS | dict(more or {})
+    found = known.get(name or "")
+    if found is None:
+        settings.refuse(key, f"{name} is not predicted; choose one of {', '.join(sorted(known))}")
+    else:
+        settings.set("optimizer", found, key)
+    if name == "adamw_torch_8bit":
+        settings.note(_TORCHAO)
+    return found
+
+
+def check_optimizer_arguments(settings: Settings, key: str) -> None:
+    """Refuse arguments of an optimizer that change its state; its betas do not."""
+    if key not in settings:
+        return
+    value = settings.value(key)
+    named = value if isinstance(value, dict) else re.findall(r"(\w+)\s*=", str(value))
+    if odd := sorted({str(name) for name in named} - _HARMLESS_ARGUMENTS):
+        settings.refuse(
+            key,
+            f"what {', '.join(odd)} does to the optimizer's memory is not predicted; take it out "
+            "and choose the optimizer by --optimizer and --optimizer-rank",
+        )
+
+
+def set_lora(
+    settings: Settings,
+    *,
+    rank: Any,
+    rank_key: str,
+    targets: Iterable[str],
+    targets_key: str,
+) -> None:
+    """Set LoRA's rank and the modules that it adapts.
+
+    Args:
+        settings: The recipe's.
+        rank: The rank.
+        rank_key: The key that has it.
+        targets: Names of modules; ``all-linear`` or ``all`` for each linear layer but the head,
+            none for peft's choice.
+        targets_key: The key that has them.
+    """
+    settings.set("lora_rank", rank, rank_key)
+    listed = list(targets)
+    if {"all", "all-linear"} & set(listed):
+        settings.set("lora_targets", "all-linear", targets_key)
+    elif any(not re.fullmatch(r"[\w.-]+", name) for name in listed):
+        settings.refuse(
+            targets_key, "it is a pattern; list the names of modules, or pass --lora-targets"
+        )
+    elif listed:
+        settings.set("lora_targets", ",".join(listed), targets_key)
+    elif "lora_targets" not in settings.given:
+        _set_usual_targets(settings, targets_key)
+
+
+def _set_usual_targets(settings: Settings, key: str) -> None:
+    kind = model_config(settings).get("model_type", "")
+    if (usual := PEFT_TARGETS.get(str(kind))) is None:
+        settings.refuse(
+            key,
+            "it is left out, and which modules peft adapts then is not known for this model; list "
+            "them, or pass --lora-targets all-linear",
+        )
+    else:
+        settings.set("lora_targets", usual, key)
+        settings.note(f"LoRA adapts {usual}, as peft does where no modules are named.")
+
+
+def model_config(settings: Settings) -> Mapping[str, Any]:
+    """The config of the recipe's model, where it is a preset; empty if it is elsewhere."""
+    name = settings.given.get("model") or settings.fields.get("model")
+    try:
+        model = find_model(str(name))
+    except InvalidInput:  # said with the request
+        return {}
+    return model.config() if isinstance(model, Preset) else {}
+
+
+def set_modules_to_save(settings: Settings, key: str) -> None:
+    if listed := settings.listed(key):
+        settings.set("modules_to_save", ",".join(listed), key)
+
+
+def set_quantization(
+    settings: Settings, bits: int | None, key: str, *, kind: str, doubly: bool
+) -> None:
+    """Set the format of frozen weights, as bitsandbytes is asked for it.
+
+    Args:
+        settings: The recipe's.
+        bits: 4 or 8; ``None`` for none.
+        key: The key that asks for it.
+        kind: Of 4 bits: ``nf4`` or ``fp4``.
+        doubly: Whether the scales of 4 bits are quantized too.
+    """
+    if bits == 8:
+        settings.set("quantization", Quantization.INT8, key)
+    elif bits == 4 and kind == "fp4":
+        settings.set("quantization", Quantization.FP4, key)
+        if doubly:
+            settings.note("fp4 is predicted with scales in fp32: 0.37 bits a weight too many.")
+    elif bits == 4:
+        nf4 = Quantization.NF4 if doubly else Quantization.NF4_SINGLE
+        settings.set("quantization", nf4, key)
+    elif bits is not None:
+        settings.refuse(key, f"weights in {bits} bits are not predicted; choose 4 or 8")
+
+
+def set_packing(settings: Settings, key: str, *, packs: bool) -> None:
+    """Set how samples become a batch, where their lengths are given; else say what is assumed."""
+    if "sample_lengths" in settings.given:
+        settings.set("batching", Batching.PACKED if packs else Batching.LONGEST, key)
+    elif packs:
+        settings.note("Packed rows are taken to be full: each has the sequence length.")
+    else:
+        settings.note(
+            "All samples are taken to be as long as the sequence length; --sample-lengths tells "
+            "their real lengths."
+        )
+
+
+def need_flash(settings: Settings, key: str) -> None:
+    """Refuse samples in one row without FlashAttention, whose mask is the square of the row.
+
+    transformers makes it of their positions (``masking_utils.py``); it is not predicted.
+    """
+    attention = {**settings.fields, **settings.given}.get("attention")
+    if attention != Attention.FLASH:
+        settings.refuse(
+            key,
+            "samples in one row need a mask of its square without FlashAttention, which is not "
+            "predicted; choose flash_attention_2, or pass --attention flash",
+        )
+
+
+def note_frozen_vision(settings: Settings, what: str) -> None:
+    """Say that parts which read images are frozen by default, where the model may have some."""
+    config = model_config(settings)
+    if not config or "vision_config" in config:
+        settings.note(
+            f"{what} are frozen where the model reads images, and predicted as trained: the "
+            "answer is too high by what their gradients and optimizer state take."
+        )
+
+
+def set_loss(settings: Settings, loss: CrossEntropy, key: str) -> None:
+    if loss is not CrossEntropy.MODEL:
+        settings.set("cross_entropy", loss, key)
+
+
+def need_length(settings: Settings, key: str, why: str) -> None:
+    """Refuse a recipe that does not limit its sequences, unless the request does."""
+    if "sequence_length" not in settings.given:
+        settings.refuse(key, f"{why}; pass --sequence-length")
+
+
+def note_evaluation(settings: Settings, key: str, *, runs: bool) -> None:
+    """Say that evaluation is left out of the answer, where the recipe evaluates."""
+    if runs and "eval_batch_size" not in settings.given:
+        settings.note(
+            f"Evaluation ({key}) is not in the answer; --eval-batch-size adds it, on one GPU."
+        )
