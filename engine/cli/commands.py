@@ -21,6 +21,7 @@ from ..features.length_distribution import FIELD, Lengths
 from ..gpus import GPUS, HOW_TO_LIST, LOCAL
 from ..gpus.checked import own_check
 from ..interface.defaults import defaults_taken
+from ..interface.program import ProgramRequest
 from ..interface.request import FIELDS, AnalysisRequest
 from ..interface.result import AnalysisResult, BatchTrials, Trial
 from ..interface.texts import TextResult
@@ -45,6 +46,7 @@ OTHER_FLAGS = {
     "batch_flag": "--batch-flag",
     "batch_env": "--batch-env",
     "push": "--push",
+    "name": "--name",
     "recorded": RECORDED,
     "analysis_id": "--analysis",
 }
@@ -57,14 +59,9 @@ def analyze(options: argparse.Namespace) -> int:
     from .render import render_analysis
 
     if (script := _script_request(options)) is not None:
-        if options.push:
-            raise InvalidInput({"push": "the lab keeps models that it knows, not your own script"})
-        with progress() as emit:
-            from ..script_analysis import analyze_script  # loads torch
-
-            result = analyze_script(script, emit, recorded_of(options, script))
-        answer(options, result.to_dict(), lambda: render_analysis(result))
-        return OK
+        return _analyze_script(options, script)
+    if options.name:
+        raise InvalidInput({"name": "it names a script in the lab; a model has a name"})
     request, taken = request_and_defaults(options)
     recorded = recorded_of(options, request)
     pushing = Pushing.of(options)
@@ -76,6 +73,23 @@ def analyze(options: argparse.Namespace) -> int:
     plain = result.to_dict() | _tokens(result.workload)
     answer(options, plain, lambda: render_analysis(result))
     return OK if pushing is None or pushing.send(request, result) else FAILED
+
+
+def _analyze_script(options: argparse.Namespace, script: ScriptRequest) -> int:
+    from .render import render_analysis
+
+    if options.name and not options.push:
+        raise InvalidInput({"name": "it names the script in the lab; add --push"})
+    pushing = Pushing.of(options)
+    name = script.lab_name(options.name or "") if pushing else ""
+    with progress() as emit:
+        from ..script_analysis import analyze_script  # loads torch
+
+        result = analyze_script(script, emit, recorded_of(options, script))
+    answer(options, result.to_dict(), lambda: render_analysis(result))
+    if pushing is None:
+        return OK
+    return OK if pushing.send(script.for_lab(result, name), result) else FAILED
 
 
 def predict(options: argparse.Namespace) -> int:
@@ -335,6 +349,14 @@ def add_push_flag(parser: Any) -> None:
     parser.set_defaults(ran=parser.prog)
 
 
+def add_name_flag(parser: Any) -> None:
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="name of your script in the lab's history, with --push; default: that of its file",
+    )
+
+
 def push(options: argparse.Namespace) -> int:
     """Send files of recorded runs, then the outbox; fails unless all was sent and accepted."""
     lab = Lab()
@@ -384,7 +406,9 @@ class Pushing:
             return None
         return cls(Lab(), datetime.now(UTC), options.ran, given_fields(options))
 
-    def send(self, request: AnalysisRequest, result: AnalysisResult | TextResult) -> bool:
+    def send(
+        self, request: AnalysisRequest | ProgramRequest, result: AnalysisResult | TextResult
+    ) -> bool:
         """Send a result and report on stderr what happened to it.
 
         Returns:

@@ -156,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     add_sample_flags(analyze)
     add_recorded_flag(analyze)
     commands.add_push_flag(analyze)
+    commands.add_name_flag(analyze)
     about = "predict memory and time of one batch size"
     predict = _add(group, "predict", commands.predict, about, PREDICT, model="[MODEL]")
     commands.add_script_flags(predict)
