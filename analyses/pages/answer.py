@@ -108,6 +108,7 @@ def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
         "settings": settings_of(analysis.request, analysis.assumed_by),
         "defaults_taken": defaults_taken(analysis.request, analysis.assumed_by),
         "command": command_of(analysis.request),
+        "is_program": bool(analysis.program_hash),
     }
 
 

@@ -24,6 +24,7 @@ from engine.answer.plan import Room
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput
 from engine.core.numbers import whole
+from engine.interface.program import NEVER_RUN, stored_program
 from engine.interface.result import AnalysisResult
 
 STARTS_WITHIN = timedelta(minutes=10)
@@ -41,6 +42,7 @@ class Ladder:
             them, as while a newer plan runs.
         result: The answer of that row, where it is not the stored one.
         refused: Why there cannot be one; empty if there can.
+        command: What to run instead; mostly empty.
         starts: Whether the page starts it by itself.
         no_worker: Whether nobody is there to work on it.
         advice: GPUs and room; ``None`` until the query has ended, or if another version stored it.
@@ -51,6 +53,7 @@ class Ladder:
     chosen: int | None = 0
     result: AnalysisResult | None = None
     refused: str = ""
+    command: str = ""
     starts: bool = False
     no_worker: bool = False
     advice: Advice | None = None
@@ -118,6 +121,8 @@ def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
         analysis: Not cancelled.
         wanted: The row to show, from the address; by default the analysis's decision.
     """
+    if program := stored_program(analysis.request):
+        return Ladder(refused=NEVER_RUN, command=program.plan_command)
     try:
         asked = plan_request(analysis)
     except InvalidInput as error:

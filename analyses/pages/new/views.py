@@ -26,6 +26,7 @@ from analyses.pages.new.values import default_values, values_of, with_changes
 from analyses.queries import predictable
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL
+from engine.interface.program import run_elsewhere, stored_program
 from memorymark_site.accounts.roles import Role, needs
 
 SHORT_WAIT_SECONDS = 0.3
@@ -86,6 +87,9 @@ def _earlier(request: MemberRequest) -> dict[str, str]:
     if not (source.isascii() and source.isdigit() and len(source) < 19):
         raise Http404("The analysis to duplicate no longer exists.")
     analysis = find_analysis(request, int(source))
+    if program := stored_program(analysis.request):
+        messages.warning(request, f"#{source} is not duplicated here: {run_elsewhere(program)}.")
+        return default_values()
     values = values_of(analysis.request)
     if PRICE in analysis.assumed_by:  # it was of that GPU on that day; the form may choose another
         values[PRICE] = ""
