@@ -19,6 +19,7 @@ from analyses.jobs import plans
 from analyses.jobs.plans import plan_request
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.gpu_rows import GpuComparison, comparison_of, form_query
+from analyses.pages.settings import asked_fields
 from engine.answer.ladder import Learning, Rung, best_of, by_gain
 from engine.answer.plan import Room
 from engine.core.border import read_json
@@ -121,8 +122,9 @@ def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
         analysis: Not cancelled.
         wanted: The row to show, from the address; by default the analysis's decision.
     """
-    if program := stored_program(analysis.request):
-        return Ladder(refused=NEVER_RUN, command=program.plan_command)
+    if program := stored_program(asked_fields(analysis)):
+        has_gpus = bool((analysis.result or {}).get("compared_gpus"))  # they came with it
+        return Ladder(refused=NEVER_RUN, command="" if has_gpus else program.plan_command)
     try:
         asked = plan_request(analysis)
     except InvalidInput as error:

@@ -24,6 +24,9 @@ from engine.models.tasks import SIZES
 Request = Mapping[str, Any]
 """The stored fields of a request; older versions lack some."""
 
+_HASH_DIGITS = 16
+"""Shown digits of a script's hash; the lines to paste have all."""
+
 _ORIGINS = {"lab": "lab default", "catalogue": "catalogue price", DEFAULT: "assumed"}
 
 
@@ -55,7 +58,7 @@ def settings_of(
 def _subject_rows(request: Request) -> list[tuple[str, str]]:
     """What is trained: a model, or somebody's script."""
     if program := program_hash_in(request):
-        return [("Script", str(request["model"])), ("Hash of its step", program)]
+        return [("Model", str(request["model"])), ("Script", program[:_HASH_DIGITS])]
     preset = PRESETS.get(request["model"])
     return [
         ("Model", model_name(request["model"])),
@@ -123,6 +126,14 @@ def input_size(request: Request) -> str:
     """The size of a sample, such as ``128 tokens``; empty if it is not known yet."""
     known = [_value(FIELDS[size], request[size]) for size in SIZES if request.get(size)]
     return ", ".join(known)
+
+
+def asked_fields(analysis: Analysis) -> Request:
+    """The stored fields for commands; of a script without costs that the lab has assumed."""
+    request: Request = analysis.request
+    if not analysis.program_hash:
+        return request
+    return {name: request[name] for name in request if name not in analysis.assumed_by}
 
 
 def command_of(request: Request) -> str:

@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..gpus.checked import Comparison, SelfCheck, measured_rows, write_own
-from .commands import FAILED, OK
-from .terminal import answer, bullets, progress, section, table
+from .terminal import FAILED, OK, answer, bullets, progress, section, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -161,17 +161,17 @@ class ProgramRequest(Request):
     @property
     def analyze_command(self) -> str:
         """The command that analyzes it again and pushes that; empty if none names it."""
-        named = self.program.name == usual_name(self.program.words)
-        return self._command("analyze", "--push", *([] if named else ["--name", self.program.name]))
+        return self._command("analyze")
 
     @property
     def plan_command(self) -> str:
-        """The command that compares GPUs for it; empty if none names it."""
+        """The command that compares GPUs for it and pushes that; empty as above."""
         return self._command("plan")
 
-    def _command(self, verb: str, *switches: str) -> str:
+    def _command(self, verb: str) -> str:
         if not self.program.words:
             return ""
+        named = self.program.name == usual_name(self.program.words)
         before, after = self.program.command_words
         values = self.to_dict() | {MODEL: None}
         changed = {
@@ -180,7 +180,8 @@ class ProgramRequest(Request):
             if values.get(name) is not None
             and (name in _ALWAYS or values[name] != described.default)
         }
-        words = ["memorymark", verb, *before, *as_flags(changed), *switches]
+        words = ["memorymark", verb, *before, *as_flags(changed), "--push"]
+        words += [] if named else ["--name", self.program.name]
         return shlex.join([*words, *after])
 
     @classmethod

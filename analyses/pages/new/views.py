@@ -23,6 +23,7 @@ from analyses.pages.new.preview import Preview, preview_of
 from analyses.pages.new.questions import TRAINING_PRESETS, Question, with_preset
 from analyses.pages.new.upload import with_upload
 from analyses.pages.new.values import default_values, values_of, with_changes
+from analyses.pages.settings import asked_fields
 from analyses.queries import predictable
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL
@@ -87,7 +88,7 @@ def _earlier(request: MemberRequest) -> dict[str, str]:
     if not (source.isascii() and source.isdigit() and len(source) < 19):
         raise Http404("The analysis to duplicate no longer exists.")
     analysis = find_analysis(request, int(source))
-    if program := stored_program(analysis.request):
+    if program := stored_program(asked_fields(analysis)):
         messages.warning(request, f"#{source} is not duplicated here: {run_elsewhere(program)}.")
         return default_values()
     values = values_of(analysis.request)
