@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ..core.border import read
@@ -94,8 +95,16 @@ class ScriptRequest(Request):
 
     @property
     def _words(self) -> tuple[list[str], list[str]]:
-        """The arguments that name it on our command line; none for what lives in a process."""
-        return ([], []) if isinstance(self.script, Live) else self.script.words()
+        """The arguments that name it on our command line, without a path of this machine.
+
+        None for what lives in a process.
+        """
+        if isinstance(self.script, Live):
+            return [], []
+        before, after = self.script.words()
+        if Path(before[0]).is_absolute():
+            before[0] = self.script.name
+        return before, after
 
     def for_lab(self, result: AnalysisResult, name: str = "") -> ProgramRequest:
         """What a lab stores of this request, which has neither code nor paths of a machine.
