@@ -232,7 +232,9 @@ def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None
 
     found = predict_findings(request, gpu, predict, step_time, traces, refusal, emit)
     step = traces.at(found.recommended.batch_size)
-    caveats = [*_about_the_trace(step, gpu), *host.host_caveats(), *found.caveats]
+    caveats = list(  # the trace's own are among both
+        dict.fromkeys([*_about_the_trace(step, gpu), *host.host_caveats(), *found.caveats])
+    )
     identity = hash_of_traces(traces, request.known_batch_size)
     return replace(found, caveats=caveats, program_hash=identity)
 

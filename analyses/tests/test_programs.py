@@ -267,6 +267,9 @@ def test_its_request_of_another_version_is_no_error(reader: Client, script: Anal
 
     assert "train.py" in _page(reader, f"/{script.pk}/")
     _page(reader, f"/{script.pk}/advice/")
+    assert NEVER in _page(reader, f"/new/?from={script.pk}")
+    again = reader.post(f"/{script.pk}/run-again/", follow=True).content.decode()
+    assert "cannot be run again" in again
 
 
 # Verification
