@@ -29,7 +29,11 @@ def _software(stored: str) -> str:
         return stored
 
 
+_HASH_DIGITS = 8
+"""Shown digits of a script's hash, enough to tell its versions apart in one lab."""
+
 _WORDS: dict[str, Callable[[Any], str]] = {
+    "program": lambda program: f"script {program['hash'][:_HASH_DIGITS]}",
     "goal": {Goal.GENERATION: "generation", Goal.LENGTH: "longest sequence"}.__getitem__,
     "prompt_length": lambda count: f"prompts of {count:,} tokens",
     "new_tokens": lambda count: f"{count:,} new tokens",

@@ -14,7 +14,7 @@ from analyses.models import GpuPrice, LabSettings, Node
 from engine.gpus import GPUS, catalogue_name
 from engine.interface.assumptions import Assumptions
 from engine.interface.defaults import left_out as left_out_of
-from engine.interface.request import AnalysisRequest
+from engine.interface.program import AnyRequest
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 
@@ -199,7 +199,7 @@ class Settled:
             not set.
     """
 
-    request: AnalysisRequest
+    request: AnyRequest
     assumed_by: dict[str, str]
 
 
@@ -207,9 +207,7 @@ DEFAULT = "default"
 """The origin of a decisive setting that was left out."""
 
 
-def settle(
-    request: AnalysisRequest, given: Mapping[str, object], measured_gpu: str = ""
-) -> Settled:
+def settle(request: AnyRequest, given: Mapping[str, object], measured_gpu: str = "") -> Settled:
     """Fill in the assumptions that a request leaves out, from the lab's settings as of now.
 
     They are stored with the request, so an analysis does not change when the settings do.

@@ -15,7 +15,7 @@ from analyses.models import Analysis, FigureSource, Training, Trial
 from analyses.training_runs.services import why_not_comparable
 from engine.core.errors import InvalidInput
 from engine.gpus import catalogue_name
-from engine.interface.request import AnalysisRequest
+from engine.interface.program import read_request
 from engine.prediction.past_errors import Predicted
 from engine.recording import TrainingRecord
 
@@ -120,7 +120,7 @@ def training_runs_of(runs: QuerySet[Training], most: int) -> Iterator[Compared]:
         if run.analysis is None:
             continue
         try:
-            request = AnalysisRequest.parse(run.analysis.request)
+            request = read_request(run.analysis.request)
             record = TrainingRecord.parse(run.record)
         except InvalidInput:  # of another version of MemoryMark
             continue

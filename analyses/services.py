@@ -28,6 +28,7 @@ from analyses.training_runs.services import verify_reported
 from engine.answer.ladder import Rung
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL
+from engine.interface.program import workload_request
 from engine.interface.request import AnalysisRequest
 from engine.versions import software
 from memorymark_site.accounts import audit
@@ -99,8 +100,9 @@ def run_again(analysis: Analysis, member: User) -> Analysis:
     """Submit an analysis's settings again for a member, without reusing the result.
 
     Raises:
-        InvalidInput: For example, if no node has that GPU any more.
+        InvalidInput: For example, if no node has that GPU any more, or it is of a script.
     """
+    workload_request(analysis.request)
     gpu = f"{LOCAL}:{analysis.measured_gpu}" if analysis.measured_gpu else analysis.gpu
     return submit(member, {**analysis.request, "gpu": gpu}, reuse=False)
 

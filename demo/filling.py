@@ -106,7 +106,7 @@ def fill(planned: Iterable[Planned], report: Callable[[str], None]) -> None:
                     _store(settled, sharing, engine.output, monotonic() - engine.sent_at, members)
                     request = settled.request
                     count += len(sharing)
-                    report(f"{count} of {len(every)}: {request.workload.model} on {request.gpu}")
+                    report(f"{count} of {len(every)}: {request.subject.name} on {request.gpu}")
                     if engine.waiting:
                         engine.send()
     finally:
@@ -153,10 +153,10 @@ def _by_workload(planned: Iterable[Planned]) -> list[deque[Shared]]:
     """Group distinct requests by workload, since one workload's traces serve all of them."""
     groups: dict[str, dict[str, Shared]] = {}
     for one in planned:
-        settled = settle(AnalysisRequest.parse(one.fields), one.fields)
-        request = settled.request
+        request = AnalysisRequest.parse(one.fields)
+        settled = settle(request, one.fields)
         workload = json.dumps(request.workload.to_dict(), sort_keys=True)
-        key = json.dumps(request.to_dict(), sort_keys=True)
+        key = json.dumps(settled.request.to_dict(), sort_keys=True)
         group = groups.setdefault(workload, {})
         group.setdefault(key, (settled, []))[1].append(one)
     by_size = sorted(groups.values(), key=len, reverse=True)  # so that engines end close together

@@ -36,6 +36,7 @@ from .prediction.step_time import StepTime, time_range
 from .records.comparison import RecordedFile
 from .script.batch_sizes import TracesOnGpus, trace_request
 from .script.factory import Factory, refuse_while_loading
+from .script.identity import hash_of_source, hash_of_traces
 from .script.live import Live
 from .script.program import Program
 from .script.request import ScriptRequest
@@ -231,8 +232,11 @@ def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None
 
     found = predict_findings(request, gpu, predict, step_time, traces, refusal, emit)
     step = traces.at(found.recommended.batch_size)
-    caveats = [*_about_the_trace(step, gpu), *host.host_caveats(), *found.caveats]
-    return replace(found, caveats=caveats)
+    caveats = list(  # the trace's own are among both
+        dict.fromkeys([*_about_the_trace(step, gpu), *host.host_caveats(), *found.caveats])
+    )
+    identity = hash_of_traces(traces, request.known_batch_size)
+    return replace(found, caveats=caveats, program_hash=identity)
 
 
 def _of_sizes_taken(request: ScriptRequest, traces: TraceSource) -> ScriptRequest:
@@ -337,7 +341,12 @@ def measure_script(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> F
     found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
     caveats = [*_caveats(predicted=predict is not None), *found.caveats]
     points = curve(predict, outcome, request.batch_multiple) if predict else outcome.in_order
-    return replace(found, curve=points, caveats=caveats)
+    identity = (
+        hash_of_traces(traces, request.known_batch_size)
+        if traces
+        else hash_of_source(request.script, outcome.trials)
+    )
+    return replace(found, curve=points, caveats=caveats, program_hash=identity)
 
 
 @libraries.kept()

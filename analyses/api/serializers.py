@@ -31,6 +31,13 @@ from analyses.pages.history.labels import note_of
 from analyses.stored_result import tokens_in
 from engine.core.fields import Field as DescribedField
 from engine.core.fields import described_fields
+from engine.interface.program import (
+    MAX_NAME_LENGTH,
+    MAX_WORD_LENGTH,
+    MAX_WORDS,
+    PROGRAM_FIELDS,
+    ProgramRequest,
+)
 from engine.interface.request import FIELDS, AnalysisRequest
 from engine.interface.result import AnalysisResult, Source, Trial
 from engine.interface.texts import TextResult
@@ -151,6 +158,46 @@ class RequestSerializer(serializers.Serializer[Any]):
         }
 
 
+class TracedProgramSerializer(serializers.Serializer[Any]):
+    """What is known of a script besides its name; none of it is ever run."""
+
+    hash = serializers.RegexField(
+        r"^[0-9a-f]{64}$",
+        help_text="Hash of what was traced, which the analysis gave as program_hash.",
+    )
+    words = serializers.ListField(
+        child=serializers.CharField(max_length=MAX_WORD_LENGTH),
+        max_length=MAX_WORDS,
+        required=False,
+        help_text="Arguments of memorymark analyze that name it, before its flags.",
+    )
+    arguments = serializers.ListField(
+        child=serializers.CharField(max_length=MAX_WORD_LENGTH),
+        max_length=MAX_WORDS,
+        required=False,
+        help_text="The script's own arguments, which follow --.",
+    )
+
+
+@extend_schema_serializer(component_name="ProgramQuestion")
+class ProgramRequestSerializer(serializers.Serializer[Any]):
+    """The settings of an analysis of your own script, which ran outside the lab."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        """The name and the hash, and what a script does not decide itself."""
+        settings = {name: _request_field(FIELDS[name]) for name in FIELDS if name in PROGRAM_FIELDS}
+        name = serializers.CharField(
+            max_length=MAX_NAME_LENGTH, help_text="Name of the script, such as train.py."
+        )
+        return {"model": name, "program": TracedProgramSerializer(), **settings}
+
+
+_REQUESTS: Mapping[type, type[serializers.Serializer[Any]]] = {
+    AnalysisRequest: RequestSerializer,
+    ProgramRequest: ProgramRequestSerializer,
+}
+
+
 def _request_field(field: DescribedField) -> Field:
     """One field, for the schema; the engine checks its value."""
     options: dict[str, Any] = {"allow_null": True}
@@ -180,7 +227,7 @@ class TrialSerializer(_TrialFields):  # type: ignore[misc]  # a class made above
 
 def stored_serializer(kind: type) -> type[serializers.Serializer[Any]]:
     """The serializer of a data class that is stored, or sent by another version."""
-    return RequestSerializer if kind is AnalysisRequest else serializer_of(kind, required=False)
+    return _REQUESTS.get(kind) or serializer_of(kind, required=False)
 
 
 class FailureSerializer(serializers.Serializer[Any]):
@@ -215,16 +262,21 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
     class Meta:
         model = Analysis
         fields: tuple[str, ...] = (
-            "id", "url", "owner", "status", "model", "gpu", "precision", "optimizer",
-            "software", "measured_gpu", "current_batch_size", "queued_at", "started_at",
-            "finished_at", "node", "attempt", "answered_from", "pushed_from", "source",
-            "goal", "largest_batch_size", "longest_tokens", "recommended_batch_size",
+            "id", "url", "owner", "status", "model", "program_hash", "gpu", "precision",
+            "optimizer", "software", "measured_gpu", "current_batch_size", "queued_at",
+            "started_at", "finished_at", "node", "attempt", "answered_from", "pushed_from",
+            "source", "goal", "largest_batch_size", "longest_tokens", "recommended_batch_size",
             "worst_tokens", "padding", "speedup", "usd_per_year", "gpu_hours_per_year",
             "kwh_per_year", "kg_co2e_per_year", "moves", "adopted_at", "adopted_by", "failure",
             "tags",
         )  # fmt: skip
         read_only_fields = fields
         extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
+            "model": {"help_text": "Name of the model; of your own script, its name."},
+            "program_hash": {
+                "help_text": "Hash of what was traced of a script; empty for a model. Precision "
+                "and optimizer, which a script decides itself, are then empty."
+            },
             "software": {"help_text": FIELDS["software"].described.help},
             "measured_gpu": {"help_text": "The GPU it is measured on; empty for a prediction."},
             "attempt": {"help_text": "How many workers have started it so far."},
@@ -269,7 +321,13 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         return pushed_from(analysis)
 
 
-@extend_schema_field(RequestSerializer)
+@extend_schema_field(
+    PolymorphicProxySerializer(
+        component_name="AnyQuestion",
+        serializers=[RequestSerializer, ProgramRequestSerializer],
+        resource_type_field_name=None,
+    )
+)
 class RequestField(serializers.JSONField):
     """The settings as they are stored."""
 

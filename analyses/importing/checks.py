@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from engine.core.choices import Goal
+from engine.core.parsing import shown
 from engine.gpus import GPUS, LOCAL
-from engine.interface.request import MAX_BATCH_SIZE, AnalysisRequest
-from engine.interface.result import GpuFacts, Source, Trial
+from engine.interface.program import AnyRequest, ProgramRequest
+from engine.interface.request import MAX_BATCH_SIZE
+from engine.interface.result import AnalysisResult, GpuFacts, GpuOffer, Source, Trial
 from engine.interface.workload import Workload
 
 MAX_TRIALS = 500
@@ -19,15 +21,17 @@ _SETTLED_LATER = {"config", "gradient_accumulation", "task", "label_count"}
 _LIMITED = " limited to "
 
 
-def of_the_goal(request: AnalysisRequest, goal: Goal) -> str:
+def of_the_goal(request: AnyRequest, goal: Goal) -> str:
     """The error in the goal of a result; empty if there is none."""
     return "" if request.goal is goal else f"it is not {request.goal}, as in the request"
 
 
-def of_the_workload(request: AnalysisRequest, workload: Workload | None) -> str:
+def of_the_workload(request: AnyRequest, workload: Workload | None) -> str:
     """The error in the workload of a result; empty if there is none."""
+    if isinstance(request, ProgramRequest):
+        return "" if workload is None else "a script has none"
     if workload is None:
-        return "it is of a custom step, which the lab does not store"
+        return "it is of a script, so send its name as model, and its hash as program.hash"
     answered = asdict(workload)
     different = [
         name
@@ -37,12 +41,31 @@ def of_the_workload(request: AnalysisRequest, workload: Workload | None) -> str:
     return f"it differs from the request: {', '.join(different)}" if different else ""
 
 
+def of_the_program(request: AnyRequest, result: AnalysisResult) -> str:
+    """The error in the hash of a result; empty if there is none."""
+    return (
+        "" if result.program_hash == request.subject.program_hash else "it differs from the request"
+    )
+
+
+def of_an_offer(offer: GpuOffer) -> str:
+    """The error in one of the compared GPUs of a result; empty if there is none."""
+    speeds = (
+        offer.samples_per_second_low,
+        offer.samples_per_second,
+        offer.samples_per_second_high,
+    )
+    if offer.fits and not (offer.recommended_batch_size and all(speeds) and rises(*speeds)):
+        return f"{shown(offer.gpu)} fits, so it has a batch, and a speed within its interval"
+    return ""
+
+
 def kind_of(gpu: GpuFacts) -> str:
     """The kind of a GPU, without its limit."""
     return gpu.name.partition(_LIMITED)[0]
 
 
-def of_the_gpu(request: AnalysisRequest, gpu: GpuFacts) -> str:
+def of_the_gpu(request: AnyRequest, gpu: GpuFacts) -> str:
     """The error in the GPU of a result; empty if there is none."""
     if gpu.usable_bytes > gpu.total_bytes:
         return "more of its memory is usable than it has"

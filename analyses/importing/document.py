@@ -20,8 +20,10 @@ from analyses.importing.checks import (
     MAX_TRIALS,
     kind_of,
     of_a_trial,
+    of_an_offer,
     of_the_goal,
     of_the_gpu,
+    of_the_program,
     of_the_workload,
     rises,
 )
@@ -33,6 +35,7 @@ from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.core.parsing import shown
 from engine.gpus import LOCAL
+from engine.interface.program import AnyRequest, ProgramRequest, read_request
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, Source, Trial
 from engine.interface.texts import TextResult
@@ -97,8 +100,11 @@ class DocumentBody(BaseModel):
     id: Id
     request: Annotated[
         JsonObject,
-        Stored((AnalysisRequest,)),
-        Field(description="Its settings; gpu is local for a measurement."),
+        Stored((AnalysisRequest, ProgramRequest)),
+        Field(
+            description="Its settings, of a model or of your own script; gpu is local for a "
+            "measurement."
+        ),
     ]
     result: Annotated[
         JsonObject,
@@ -129,7 +135,7 @@ class Document:
 
     body: DocumentBody
     digest: str
-    request: AnalysisRequest
+    request: AnyRequest
     result: Result
     measured_gpu: str
 
@@ -148,7 +154,7 @@ def read_document(given: Mapping[str, Any]) -> Document:
         wrong |= (
             contradictions(request, result)
             if isinstance(result, AnalysisResult)
-            else contradictions_of_texts(request, result)
+            else _contradictions_of_texts(request, result)
         )
     if body.finished_at < body.started_at:
         wrong["finished_at"] = "it is before started_at"
@@ -159,9 +165,9 @@ def read_document(given: Mapping[str, Any]) -> Document:
     return Document(body, digest, request, result, measured_gpu_of(request, result))
 
 
-def _request(given: Mapping[str, object], wrong: dict[str, str]) -> AnalysisRequest | None:
+def _request(given: Mapping[str, object], wrong: dict[str, str]) -> AnyRequest | None:
     try:
-        return AnalysisRequest.parse(given)
+        return read_request(given)
     except InvalidInput as error:
         wrong |= {f"request.{name}": message for name, message in error.fields.items()}
         return None
@@ -175,12 +181,20 @@ def _result(given: Mapping[str, Any], wrong: dict[str, str]) -> Result | None:
         return None
 
 
-def contradictions(request: AnalysisRequest, result: AnalysisResult) -> dict[str, str]:
+def _contradictions_of_texts(request: AnyRequest, result: TextResult) -> dict[str, str]:
+    if isinstance(request, ProgramRequest):
+        return {"result.goal": "a script's is a batch"}
+    return contradictions_of_texts(request, result)
+
+
+def contradictions(request: AnyRequest, result: AnalysisResult) -> dict[str, str]:
     """Inconsistencies, by field; empty if there are none."""
     wrong: dict[str, str] = {}
     for name, problem in (
         ("result.goal", of_the_goal(request, Goal.BATCH)),
         ("result.workload", of_the_workload(request, result.workload)),
+        ("result.program_hash", of_the_program(request, result)),
+        ("result.compared_gpus", next(filter(None, map(of_an_offer, result.compared_gpus)), "")),
         ("result.gpu", of_the_gpu(request, result.gpu)),
         ("result.source", _of_the_source(request, result)),
         ("result.trials", _of_the_trials(result)),
@@ -194,14 +208,14 @@ def contradictions(request: AnalysisRequest, result: AnalysisResult) -> dict[str
     return wrong
 
 
-def measured_gpu_of(request: AnalysisRequest, result: Result) -> str:
+def measured_gpu_of(request: AnyRequest, result: Result) -> str:
     """The kind of GPU that was measured on; empty for a prediction."""
     if request.gpu != LOCAL or not isinstance(result, AnalysisResult):
         return ""
     return kind_of(result.gpu)
 
 
-def _of_the_source(request: AnalysisRequest, result: AnalysisResult) -> str:
+def _of_the_source(request: AnyRequest, result: AnalysisResult) -> str:
     measured = request.gpu == LOCAL
     expected = (Source.MEASURED,) if measured else (Source.PREDICTED, Source.COMPUTED)
     if any(source not in expected for source in _sources(result)):
@@ -241,7 +255,7 @@ def _of_the_limit(result: AnalysisResult) -> str:
     return ""
 
 
-def _of_the_recommendation(request: AnalysisRequest, result: AnalysisResult) -> str:
+def _of_the_recommendation(request: AnyRequest, result: AnalysisResult) -> str:
     recommended = result.recommended_batch_size
     if not 0 < recommended <= result.largest_batch_size:
         return "it is not larger than the largest batch"
@@ -250,7 +264,7 @@ def _of_the_recommendation(request: AnalysisRequest, result: AnalysisResult) -> 
     return "" if _trial(result, recommended) else "there is no trial of it"
 
 
-def _of_the_current(request: AnalysisRequest, result: AnalysisResult) -> str:
+def _of_the_current(request: AnyRequest, result: AnalysisResult) -> str:
     size = result.current_batch_size
     if size != request.current_batch_size:
         return "it differs from the request"

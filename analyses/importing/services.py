@@ -54,6 +54,8 @@ def _create(member: User, document: Document) -> Analysis:
     trials = result.trials if isinstance(result, AnalysisResult) else []
     if isinstance(result, AnalysisResult):
         result = _counted_by(settled, result)
+        if name := settled.request.subject.program_name:  # which may be another than its file's
+            result = replace(result, model_name=name)
     columns = request_columns(settled, document.measured_gpu)
     columns |= {
         # Its result is never reused: only its owner relies on an engine outside the lab.

@@ -22,6 +22,7 @@ from analyses.training_runs.services import (
     why_not_comparable,
 )
 from engine.gpus import ANY, catalogue_name
+from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
 from engine.prediction.intervals import Counted, Residual
 from engine.prediction.speed_model import STEP_PREDICTOR
@@ -91,7 +92,7 @@ def _of_run(run: Training) -> Residual | None:
     analysis, record = run.analysis, TrainingRecord.parse(run.record)
     # A run of what is asked about is held against that, not against what is decided.
     result = None if analysis is None else own_result(analysis)
-    request = None if analysis is None else request_of(analysis)
+    request = None if analysis is None else _of_workload(analysis)
     if analysis is None or result is None or request is None:
         return None
     held = parameter_bytes_in(result.trials)
@@ -117,7 +118,7 @@ def _residual(
     predicted: float | None,
     source: str,
 ) -> Residual | None:
-    request, gpu = request_of(analysis), catalogue_name(device_name)
+    request, gpu = _of_workload(analysis), catalogue_name(device_name)
     if request is None or gpu is None or not measured:
         return None
     return Residual(
@@ -130,6 +131,12 @@ def _residual(
         source=source,
         predictor=analysis.environment.get(STEP_PREDICTOR, ""),
     )
+
+
+def _of_workload(analysis: Analysis) -> AnalysisRequest | None:
+    """The request of an analysis; ``None`` for a script, of which nothing else can learn."""
+    request = request_of(analysis)
+    return request if isinstance(request, AnalysisRequest) else None
 
 
 def _operations_seconds(result: AnalysisResult, batch_size: int) -> float | None:

@@ -38,6 +38,7 @@ from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL, catalogue_name
 from engine.interface.assumptions import Assumptions
+from engine.interface.program import workload_request
 from engine.interface.request import AnalysisRequest
 
 MESSAGES_WAIT = timedelta(minutes=5)
@@ -60,10 +61,10 @@ def plan_request(analysis: Analysis) -> AnalysisRequest:
     """The request for the plan of an analysis, on a catalogue GPU.
 
     Raises:
-        InvalidInput: It cannot be predicted.
+        InvalidInput: It cannot be predicted, as no script can here.
     """
     gpu = catalogue_gpu(analysis.measured_gpu) if analysis.gpu == LOCAL else analysis.gpu
-    return AnalysisRequest.parse({**analysis.request, "gpu": gpu})
+    return workload_request({**analysis.request, "gpu": gpu})
 
 
 def query_hash(kind: QueryKind, request: AnalysisRequest) -> str:

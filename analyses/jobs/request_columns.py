@@ -13,6 +13,7 @@ from analyses.models import Analysis, QueryKind
 from analyses.savings.aggregation import workload_key
 from analyses.stored_result import Result
 from engine.gpus import ANY, LOCAL, catalogue_name
+from engine.interface.program import AnyRequest, ProgramRequest
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
 from engine.models.presets import PRESETS
@@ -21,16 +22,17 @@ from engine.models.presets import PRESETS
 def request_columns(settled: Settled, measured_gpu: str = "") -> dict[str, object]:
     """The columns that a request fills."""
     request = settled.request
-    workload, stored = request.workload, request.to_dict()
+    subject, stored = request.subject, request.to_dict()
     return {
         "request": stored,
         "goal": request.goal,
         "assumed_by": settled.assumed_by,
-        "model": workload.model,
+        "model": subject.name,
+        "program_hash": subject.program_hash,
         "gpu": request.gpu,
-        "precision": workload.precision,
-        "optimizer": workload.optimizer,
-        "software": workload.software,
+        "precision": subject.precision,
+        "optimizer": subject.optimizer,
+        "software": subject.software,
         "current_batch_size": request.current_batch_size,
         "request_hash": request_hash(request),
         "measured_gpu": measured_gpu,
@@ -38,13 +40,15 @@ def request_columns(settled: Settled, measured_gpu: str = "") -> dict[str, objec
     }
 
 
-def request_hash(request: AnalysisRequest, ask: str = "") -> str:
+def request_hash(request: AnyRequest, ask: str = "") -> str:
     """A hash that is equal for requests with equal answers; empty if that cannot be known.
 
     Args:
         request: A request on a catalogue GPU.
         ask: The kind of query, if it is not an analysis.
     """
+    if isinstance(request, ProgramRequest):  # it ran outside the lab
+        return ""
     workload = request.workload
     from_hub = workload.config is None and workload.model not in PRESETS  # may change there
     if request.gpu in (LOCAL, ANY) or from_hub:  # any: prices may change

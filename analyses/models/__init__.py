@@ -1,6 +1,7 @@
 """The tables of the app, with their indexes and constraints."""
 
 from analyses.models.analysis import (
+    OF_A_PROGRAM,
     Analysis,
     Decided,
     FigureSource,
@@ -35,6 +36,7 @@ from analyses.models.tags import Tag
 __all__ = [
     "AT_WORK",
     "FINAL_STATUSES",
+    "OF_A_PROGRAM",
     "SHARED",
     "AddedGpu",
     "Analysis",

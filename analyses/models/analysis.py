@@ -63,11 +63,20 @@ def _listing(columns: tuple[str, ...]) -> tuple[str, ...]:
     return (*columns, "-id", *rest)
 
 
+OF_A_PROGRAM = models.Q(program_hash__gt="")
+"""The analyses of scripts, in the words of their index, which SQLite only then uses."""
+
+
 class Analysis(models.Model):
     """One submitted request, its status and its result.
 
-    ``request`` holds the flat fields of ``engine.interface.request.AnalysisRequest`` and ``result``
-    those of ``engine.interface.result.AnalysisResult``, or of the decision's (:class:`Decided`).
+    ``request`` holds the flat fields of ``engine.interface.request.AnalysisRequest``, or of
+    ``engine.interface.program.ProgramRequest``, and ``result`` those of
+    ``engine.interface.result.AnalysisResult``, or of the decision's (:class:`Decided`).
+
+    ``model`` is the name of the subject. For somebody's script, ``program_hash`` tells it from
+    others of that name, and precision and optimizer, which its code decides, are empty.
+
     Further columns repeat what lists sort and filter by. ``assumed_by`` names the source of hours,
     runs and price; see :class:`analyses.lab.Settled`.
 
@@ -94,10 +103,11 @@ class Analysis(models.Model):
     goal = models.CharField(max_length=20, default="batch")
     assumed_by = models.JSONField(default=dict, blank=True)
     model = models.CharField(max_length=500)
+    program_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     gpu = models.CharField(max_length=100)
-    precision = models.CharField(max_length=20)
+    precision = models.CharField(max_length=20, blank=True)
     software = models.CharField(max_length=MAX_SOFTWARE_LENGTH, blank=True)
-    optimizer = models.CharField(max_length=20)
+    optimizer = models.CharField(max_length=20, blank=True)
     current_batch_size = models.PositiveIntegerField(null=True, blank=True)
 
     request_id = models.CharField(max_length=MAX_REQUEST_ID_LENGTH, blank=True)
@@ -154,6 +164,9 @@ class Analysis(models.Model):
             models.Index(fields=("-id",), name="by_number"),  # short, to skip to the last page
             *(models.Index(fields=(*columns, "-id")) for columns in SORTED_BY),
             *(models.Index(fields=_listing(columns)) for columns in FILTERED_BY),
+            models.Index(
+                fields=("program_hash", "-id"), condition=OF_A_PROGRAM, name="of_a_program"
+            ),
             models.Index(
                 fields=("-id", "adopted_at"),
                 condition=models.Q(adopted_at__isnull=False),

@@ -14,7 +14,7 @@ from analyses.figures.answered import answered
 from analyses.models import Analysis
 from analyses.pages.decision import Decision, decision_of
 from analyses.pages.first_screen import FirstScreen, first_screen
-from analyses.pages.settings import command_of, defaults_taken, settings_of
+from analyses.pages.settings import asked_fields, command_of, defaults_taken, settings_of
 from analyses.pages.texts import text_answer_of
 from analyses.stored_result import result_of, tokens_in, tried_batch
 from engine.answer.amounts import source_at
@@ -75,7 +75,7 @@ def verdict_of(
     bars = memory_bars(result)
     return Verdict(
         result=result,
-        decision=decision_of(result, analysis.request, analysis.pk if may_report else None),
+        decision=decision_of(result, asked_fields(analysis), analysis.pk if may_report else None),
         first=first_screen(answered(analysis, result), bars),
         software=_software(result),
         software_warning=_software_warning(result),
@@ -125,7 +125,8 @@ def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
         ),
         "settings": settings_of(analysis.request, analysis.assumed_by),
         "defaults_taken": defaults_taken(analysis.request, analysis.assumed_by),
-        "command": command_of(analysis.request),
+        "command": command_of(asked_fields(analysis)),
+        "is_program": bool(analysis.program_hash),
     }
 
 

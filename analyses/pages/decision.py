@@ -11,19 +11,20 @@ from analyses.charts.breakdown import used_bytes
 from analyses.charts.picture import Fit, fit_of
 from analyses.pages.settings import command_of
 from engine.answer.amounts import beyond_largest, of_the_gpu, trial_at
-from engine.answer.certificate import model_commands
+from engine.answer.certificate import commands_of
 from engine.answer.figures import (
     CURRENT_BATCH,
     CURRENT_HEADROOM,
     LARGEST_BATCH,
 )
 from engine.answer.learning_rate import about_global_batch
+from engine.answer.program_config import program_configs
 from engine.answer.training_config import TrainingConfig, training_configs
 from engine.answer.worth import Gain, gain_of, has_gain
 from engine.core.errors import InvalidInput
 from engine.core.numbers import times_range
 from engine.core.sizes import gib_of
-from engine.interface.request import AnalysisRequest
+from engine.interface.program import read_request, stored_program
 from engine.interface.result import AnalysisResult, Source, Trial
 
 
@@ -171,10 +172,10 @@ def _measurements(result: AnalysisResult, request: Mapping[str, Any]) -> list[st
     compared = [(request, result.current_batch_size)]
     compared += [(_moved(request, result), result.recommended_batch_size)]
     try:
-        wanted = [(AnalysisRequest.parse(fields), size) for fields, size in compared if size]
+        wanted = [(read_request(fields), size) for fields, size in compared if size]
     except InvalidInput:  # stored by a version with other settings
         return []
-    commands = (model_commands(one, Source.MEASURED, (size,)) for one, size in wanted)
+    commands = (commands_of(one, Source.MEASURED, (size,)) for one, size in wanted)
     return list(dict.fromkeys(chain.from_iterable(commands)))
 
 
@@ -228,11 +229,12 @@ def _free(result: AnalysisResult) -> Fact:
 def _configs(
     result: AnalysisResult, request: Mapping[str, Any], reported_to: int | None
 ) -> list[TrainingConfig]:
-    """The lines to paste; without a workload (a script), only the command."""
-    moved = _moved(request, result)
-    chosen = {**moved, "current_batch_size": result.recommended_batch_size}
-    command = TrainingConfig("Command", command_of(chosen) + "\n")
-    if result.workload is None:
-        return [command]
+    """The lines to paste; the last one is the command, where one names what is trained."""
     size = result.recommended_batch_size
-    return [*training_configs(result.workload, size, reported_to), command]
+    command = command_of({**_moved(request, result), "current_batch_size": size})
+    commands = [TrainingConfig("Command", command + "\n")] if command else []
+    if result.workload is not None:
+        return [*training_configs(result.workload, size, reported_to), *commands]
+    if program := stored_program(request):
+        return [*program_configs(program.program, size, reported_to), *commands]
+    return commands

@@ -14,6 +14,7 @@ from engine.answer.economics import usd_per_million_samples
 from engine.answer.figures import COST
 from engine.gpus import GPUS
 from engine.interface.result import AnalysisResult
+from engine.interface.subject import program_hash_in
 from engine.interface.tokens import Tokens, tokens_of
 
 RUNNERS_UP = 3
@@ -156,7 +157,7 @@ def _gpu_row(
         "gpu": name,
         "name": GPUS[name].display_name,
         # An entered price applies only to the GPU it was entered for.
-        "form_query": form_query(analysis, {"gpu": name, "price_per_hour_usd": ""}),
+        "form_query": _form_query_on(name, request, analysis),
         "total_bytes": int(option["total_bytes"]),
         "is_current": name == request["gpu"],
         "price_per_hour_usd": usd,
@@ -182,6 +183,13 @@ def _gpu_row(
         speed_is_a_guess=bool(option.get("speed_is_a_guess")),
         may_not_fit=option.get("is_sure") is False,  # an older version did not store it
     )
+
+
+def _form_query_on(gpu: str, request: Mapping[str, Any], analysis: int) -> str:
+    """Fills the form to analyze it on a GPU; empty for a script, which the site never runs."""
+    if program_hash_in(request):
+        return ""
+    return form_query(analysis, {"gpu": gpu, "price_per_hour_usd": ""})
 
 
 def _per_million(price: float | None, count: int, speed: float) -> float | None:

@@ -19,11 +19,13 @@ from analyses.jobs import plans
 from analyses.jobs.plans import plan_request
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.gpu_rows import GpuComparison, comparison_of, form_query
+from analyses.pages.settings import asked_fields
 from engine.answer.ladder import Learning, Rung, best_of, by_gain
 from engine.answer.plan import Room
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput
 from engine.core.numbers import whole
+from engine.interface.program import NEVER_RUN, stored_program
 from engine.interface.result import AnalysisResult
 
 STARTS_WITHIN = timedelta(minutes=10)
@@ -41,6 +43,7 @@ class Ladder:
             them, as while a newer plan runs.
         result: The answer of that row, where it is not the stored one.
         refused: Why there cannot be one; empty if there can.
+        command: What to run instead; mostly empty.
         starts: Whether the page starts it by itself.
         no_worker: Whether nobody is there to work on it.
         advice: GPUs and room; ``None`` until the query has ended, or if another version stored it.
@@ -51,6 +54,7 @@ class Ladder:
     chosen: int | None = 0
     result: AnalysisResult | None = None
     refused: str = ""
+    command: str = ""
     starts: bool = False
     no_worker: bool = False
     advice: Advice | None = None
@@ -118,6 +122,9 @@ def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
         analysis: Not cancelled.
         wanted: The row to show, from the address; by default the analysis's decision.
     """
+    if program := stored_program(asked_fields(analysis)):
+        has_gpus = bool((analysis.result or {}).get("compared_gpus"))  # they came with it
+        return Ladder(refused=NEVER_RUN, command="" if has_gpus else program.plan_command)
     try:
         asked = plan_request(analysis)
     except InvalidInput as error:

@@ -54,8 +54,11 @@ class PastErrors:
 def past_errors(analysis: Analysis, result: AnalysisResult) -> dict[str, PastErrors]:
     """The past errors of memory and of step times, by the name of the tab that shows them."""
     gpu = catalogue_name(result.gpu.name) or ""
-    runs = Training.objects.filter(analysis__model=analysis.model)
-    measured = Analysis.objects.filter(model=analysis.model, source=FigureSource.MEASURED)
+    name, program = analysis.model, analysis.program_hash  # scripts share names
+    runs = Training.objects.filter(analysis__model=name, analysis__program_hash=program)
+    measured = Analysis.objects.filter(
+        model=name, program_hash=program, source=FigureSource.MEASURED
+    )
     # Each has trials: so many analyses are enough, and are found by an index.
     newest = measured.order_by("-pk").values("pk")[:_MOST_TRIALS]
     trials = measured_trials().filter(analysis__in=newest)[:_MOST_TRIALS]

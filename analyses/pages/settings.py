@@ -15,12 +15,17 @@ from engine.core.sizes import gib
 from engine.gpus import GPUS
 from engine.interface.defaults import in_words
 from engine.interface.goals import TEXTS, command_line, counts, goal_of
+from engine.interface.program import stored_program
 from engine.interface.request import FIELDS, usual_values
+from engine.interface.subject import program_hash_in
 from engine.models.presets import PRESETS
 from engine.models.tasks import SIZES
 
 Request = Mapping[str, Any]
 """The stored fields of a request; older versions lack some."""
+
+_HASH_DIGITS = 16
+"""Shown digits of a script's hash; the lines to paste have all."""
 
 _ORIGINS = {"lab": "lab default", "catalogue": "catalogue price", DEFAULT: "assumed"}
 
@@ -32,12 +37,7 @@ def settings_of(
 
     ``assumed_by`` is that of the analysis; without it no origins of assumptions are shown.
     """
-    preset = PRESETS.get(request["model"])
-    rows = [
-        ("Model", model_name(request["model"])),
-        ("Hub ID", preset.hub_id if preset else ""),
-        ("Architecture", _architecture(request)),
-    ]
+    rows = _subject_rows(request)
     shown, goal = _worth_showing(request), goal_of(request)
     for name, described in FIELDS.items():
         label = described.label
@@ -53,6 +53,18 @@ def settings_of(
             value = _value(described, shown[name])
             rows.append((label, f"{value}, {_ORIGINS[origin]}" if origin else value))
     return [(label, value) for label, value in rows if value]
+
+
+def _subject_rows(request: Request) -> list[tuple[str, str]]:
+    """What is trained: a model, or somebody's script."""
+    if program := program_hash_in(request):
+        return [("Model", str(request["model"])), ("Script", program[:_HASH_DIGITS])]
+    preset = PRESETS.get(request["model"])
+    return [
+        ("Model", model_name(request["model"])),
+        ("Hub ID", preset.hub_id if preset else ""),
+        ("Architecture", _architecture(request)),
+    ]
 
 
 def defaults_taken(request: Request, assumed_by: Mapping[str, str]) -> str:
@@ -116,8 +128,22 @@ def input_size(request: Request) -> str:
     return ", ".join(known)
 
 
+def asked_fields(analysis: Analysis) -> Request:
+    """The stored fields for commands; of a script without costs that the lab has assumed."""
+    request: Request = analysis.request
+    if not analysis.program_hash:
+        return request
+    return {name: request[name] for name in request if name not in analysis.assumed_by}
+
+
 def command_of(request: Request) -> str:
-    """The command line of the same analysis; its config is a separate file."""
+    """The command line of the same analysis; its config is a separate file.
+
+    Empty for a script that no command names, or that another version stored.
+    """
+    if program_hash_in(request):
+        program = stored_program(request)
+        return program.analyze_command if program else ""
     return command_line(goal_of(request), str(request["model"]), _worth_showing(request))
 
 

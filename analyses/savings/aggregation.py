@@ -30,6 +30,7 @@ from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.gpus import canonical_name
 from engine.interface.request import usual_values
+from engine.interface.subject import program_hash_in
 from engine.interface.workload import Workload
 
 _TRAINED = {field.name for field in fields(Workload)} - {"gradient_accumulation"}
@@ -53,6 +54,8 @@ def workload_key(request: Mapping[str, Any], measured_gpu: str = "") -> str:
         for name, value in request.items()
         if name in _TRAINED and value is not None and value != usual.get(name)
     }
+    if program := program_hash_in(request):  # its code decides all the rest
+        settings["program"] = program
     settings |= {
         "model": request["model"],
         "gpu": _kind(measured_gpu or request["gpu"]),

@@ -11,8 +11,9 @@ from django.contrib.auth.models import User
 from pytest_django.live_server_helper import LiveServer
 
 from analyses import services
-from analyses.models import Analysis, Push, Status, Training
+from analyses.models import OF_A_PROGRAM, Analysis, Push, Status, Training
 from analyses.tests.factories import make_analysis
+from analyses.tests.test_script_pushed_live import SCRIPT
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import Scope
 
@@ -28,6 +29,7 @@ def test_the_examples_in_the_client_guide_work(
     fields = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
     asked = services.submit(member, fields)
     make_analysis(member, Status.SUCCEEDED, request_hash=asked.request_hash, request=asked.request)
+    (tmp_path / "train.py").write_text(SCRIPT.format(width=256))
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/client.md").read_text(), re.DOTALL)
     _, token = tokens.create(member, "examples", Scope.WRITE, 7)
     environment = os.environ | {
@@ -49,7 +51,8 @@ def test_the_examples_in_the_client_guide_work(
     assert "unknown gpu 'a11'" in done.stdout
     assert Analysis.objects.filter(adopted_at__isnull=False).count() == 1
     assert Analysis.objects.filter(tags__name="thesis").count() == 1
-    pushed = Push.objects.get().analysis
+    pushed = Push.objects.get(analysis__program_hash="").analysis
+    assert Analysis.objects.filter(OF_A_PROGRAM, model="train.py").count() == 1
     assert f"/api/v1/analyses/{pushed.pk}/" in done.stdout
     assert Training.objects.get().record["steps"] == 10
     assert not list((tmp_path / "outbox").rglob("*.json"))

@@ -34,14 +34,15 @@ from analyses.pages.compare.columns import MOST
 from analyses.pages.history.labels import TAGGINGS
 from analyses.savings import kept
 from analyses.tests.factories import make_analysis, make_notification, recount
+from analyses.tests.pushed_scripts import push_script
 
 pytestmark = pytest.mark.database
 
 QUERIES = {
     # Two of each are for the session and the member.
-    "/": 25,
+    "/": 26,
     "/overview/weeks.csv": 4,
-    "/overview/gpus.csv": 4,
+    "/overview/gpus.csv": 5,
     "/overview/predictions.csv": 5,
     "/history/": 14,
     "/history/?q=bert+member": 26,
@@ -79,6 +80,9 @@ QUERIES = {
     "/{failed}/": 15,
     "/{cancelled}/": 10,
     "/{lost}/": 15,
+    "/{script}/": 14,  # without a ladder, and past errors of its own only
+    "/{script}/advice/": 5,
+    "/history/?q=script&columns=script": 14,
     "/{running}/live/": 16,
     "/{succeeded}/log/": 4,
     "/{succeeded}/advice/": 9,
@@ -175,7 +179,9 @@ def _fill(member: User, count: int) -> dict[str, str]:
     SavedView.objects.bulk_create(SavedView(owner=member, name=f"view {n}") for n in range(count))
     recount(Analysis.objects.all())
     ids = ",".join(str(row.pk) for row in more[:MOST])
-    return {status.value: str(row.pk) for status, row in of_each.items()} | {"ids": ids}
+    script = push_script(owners[0])
+    named = {status.value: str(row.pk) for status, row in of_each.items()}
+    return named | {"ids": ids, "script": str(script.pk)}
 
 
 def _own(row: Analysis) -> dict[str, Any]:

@@ -16,20 +16,23 @@ from django.db import IntegrityError, transaction
 from pydantic import BaseModel, Field
 
 from analyses.bodies import Id, IdTaken, JsonObject, Name, Stored
-from analyses.models import Analysis, Training
+from analyses.models import OF_A_PROGRAM, Analysis, Training
 from analyses.permissions import may_change
 from analyses.savings.aggregation import recounting
 from analyses.selectors import visible_to
 from analyses.stored_result import result_of
 from engine.core.border import read_body
 from engine.core.errors import InvalidInput
-from engine.interface.request import AnalysisRequest
+from engine.interface.program import AnyRequest, ProgramRequest, read_request
 from engine.interface.result import AnalysisResult, Trial
 from engine.recording import TrainingRecord
 from engine.records import comparison
 from engine.versions import software
 
 logger = logging.getLogger(__name__)
+
+_MOST_OF_PROGRAM = 100
+"""The newest analyses of a script among which that of a run is looked for."""
 
 
 class ReportBody(BaseModel):
@@ -160,13 +163,30 @@ def step_gpu_hours(record: TrainingRecord) -> float:
 
 
 def _analysis(member: User, record: TrainingRecord) -> Analysis | None:
-    """The analysis named in a report, which the member must be allowed to change."""
+    """The analysis named in a report, which the member must be allowed to change.
+
+    A run that names a script instead belongs to the member's newest analysis of it on that GPU.
+    """
     if record.analysis_id is None:
-        return None
+        return _newest_of_program(member, record) if record.program_hash else None
     analysis = visible_to(member).filter(pk=record.analysis_id).first()
     if analysis is None or not may_change(member, analysis):
         raise InvalidInput({"analysis_id": f"you have no analysis {record.analysis_id}"})
     return analysis
+
+
+def _newest_of_program(member: User, record: TrainingRecord) -> Analysis | None:
+    """The member's newest analysis of the script of a run, on the run's GPU, by name and hash."""
+    same = {"owner": member, "model": record.program, "program_hash": record.program_hash}
+    found = Analysis.objects.filter(OF_A_PROGRAM, **same).defer("result")
+    return next(
+        (
+            one
+            for one in found[:_MOST_OF_PROGRAM]
+            if comparison.is_that_gpu(one.gpu, one.measured_gpu, record.device_name)
+        ),
+        None,
+    )
 
 
 def _verifies(analysis: Analysis, record: TrainingRecord) -> bool:
@@ -177,23 +197,23 @@ def _verifies(analysis: Analysis, record: TrainingRecord) -> bool:
     return not why_not_verified(request, analysis.measured_gpu, result, record)
 
 
-def request_of(analysis: Analysis) -> AnalysisRequest | None:
+def request_of(analysis: Analysis) -> AnyRequest | None:
     """The request of an analysis; ``None`` if another version of MemoryMark wrote it."""
     try:
-        return AnalysisRequest.parse(analysis.request)
+        return read_request(analysis.request)
     except InvalidInput:
         logger.warning("the request of analysis %s cannot be read", analysis.pk, exc_info=True)
         return None
 
 
 def why_not_verified(
-    request: AnalysisRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
+    request: AnyRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
 ) -> str:
     """The reason why a training run does not verify the recommendation; empty if it does.
 
-    It must be of the model and the GPU, have trained with the recommended batch per device, with
-    the gradient accumulation that keeps the global batch (if one is kept), and with the software of
-    the answer as far as both are known, and as :func:`why_not_comparable` says.
+    It must be of the model or script and the GPU, have trained with the recommended batch per
+    device, with the gradient accumulation that keeps the global batch (if one is kept), and with
+    the software of the answer as far as both are known, and as :func:`why_not_comparable` says.
 
     ``request``, ``measured_gpu`` (empty for a prediction) and ``result`` are the analysis's.
     """
@@ -207,20 +227,34 @@ def why_not_verified(
             f"it accumulated {record.gradient_accumulation:,} micro-batches, where "
             f"{kept.gradient_accumulation:,} keep the global batch"
         )
-    decided = replace(request, workload=result.workload or request.workload)
-    differs = why_not_comparable(decided, measured_gpu, record)
+    differs = why_not_comparable(_decided(request, result), measured_gpu, record)
     return differs or _other_software(result, record)
 
 
 def why_other(
-    request: AnalysisRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
+    request: AnyRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
 ) -> str:
     """The reason why a run is of another model or kind of GPU, so never of this analysis."""
     if not comparison.is_that_gpu(request.gpu, measured_gpu, record.device_name):
         return f"it trained on {record.device_name}"
-    workload = result.workload or request.workload
     held = parameter_bytes_in(result.trials)
-    return comparison.why_other_model(record.model_name, record.parameter_bytes, workload, held)
+    return _why_other_subject(_decided(request, result), record, held)
+
+
+def _decided(request: AnyRequest, result: AnalysisResult) -> AnyRequest:
+    """The request with the workload of its answer, which has all moves; a script has none."""
+    if isinstance(request, ProgramRequest) or result.workload is None:
+        return request
+    return replace(request, workload=result.workload)
+
+
+def _why_other_subject(request: AnyRequest, record: TrainingRecord, held_bytes: int | None) -> str:
+    """The reason why a run trained something else, as far as it says; empty if it did not."""
+    if isinstance(request, ProgramRequest):
+        return comparison.why_other_program(record, request.program, held_bytes)
+    return comparison.why_other_model(
+        record.model_name, record.parameter_bytes, request.workload, held_bytes
+    )
 
 
 def parameter_bytes_in(trials: Iterable[Trial]) -> int | None:
@@ -239,7 +273,7 @@ def _other_software(result: AnalysisResult, record: TrainingRecord) -> str:
 
 
 def why_not_comparable(
-    request: AnalysisRequest,
+    request: AnyRequest,
     measured_gpu: str,
     record: TrainingRecord,
     held_bytes: int | None = None,
@@ -248,10 +282,7 @@ def why_not_comparable(
 
     ``held_bytes`` is that of the analysis's parameters, as far as it is known.
     """
-    workload = request.workload
     differs = comparison.why_not_comparable(
-        record, request.gpu, request.world_size, workload.precision, measured_gpu
+        record, request.gpu, request.world_size, request.subject.precision, measured_gpu
     )
-    return differs or comparison.why_other_model(
-        record.model_name, record.parameter_bytes, workload, held_bytes
-    )
+    return differs or _why_other_subject(request, record, held_bytes)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from ..features.training import MAX_ACCUMULATION
+from ..interface.program import ProgramRequest
 from ..interface.request import TRIAL_FIELDS, AnalysisRequest, Request, as_flags
 from ..interface.result import MeasuredOn, Source
 from ..interface.workload import Workload
@@ -19,6 +20,26 @@ def model_commands(
     defaults = AnalysisRequest(plain, gpu=request.gpu).to_dict() | {"config": None}
     changed = {n: value for n, value in request.to_dict().items() if value != defaults.get(n)}
     return repeat_commands(request, ([request.workload.model], []), changed, source, batch_sizes)
+
+
+def commands_of(
+    request: AnalysisRequest | ProgramRequest, source: Source, batch_sizes: tuple[int, ...]
+) -> list[str]:
+    """The commands for a model or a script; none for a script that no command names.
+
+    Arguments as for :func:`repeat_commands`.
+    """
+    if isinstance(request, AnalysisRequest):
+        return model_commands(request, source, batch_sizes)
+    if not request.program.words:
+        return []
+    changed = {
+        "memory_limit_bytes": request.memory_limit_bytes,
+        "allocator": request.allocator or None,
+        "software": request.software or None,
+    }
+    words = request.program.command_words
+    return repeat_commands(request, words, changed, source, batch_sizes)
 
 
 def repeat_commands(

@@ -63,6 +63,7 @@ class Findings:
         host_decides: Whether the speedup depends on the host, of which nothing is known.
         foregone: A larger batch that was not worth a change, where the current one is kept for
             that.
+        program_hash: Hash of a script; empty for a workload.
     """
 
     gpu: GpuFacts
@@ -85,6 +86,7 @@ class Findings:
     lengths: BatchLengths | None = None
     host_decides: bool = False
     foregone: Option | None = None
+    program_hash: str = ""
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -197,6 +199,7 @@ def answer(
         comparison=found.comparison,
         measured_on=found.measured_on,
         today=current if found.moves else None,
+        program_hash=found.program_hash,
     )
 
 

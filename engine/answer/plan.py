@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from ..interface.assumptions import Assumptions
-from ..interface.result import GlobalBatch
+from ..interface.result import GlobalBatch, GpuOffer
 from ..interface.workload import Workload
 from .ladder import Rung
 
@@ -126,3 +126,15 @@ class Plan:
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
+
+    @property
+    def offers(self) -> list[GpuOffer]:
+        """What an analysis keeps of the options, without those whose speed is a guess."""
+        names = [field.name for field in fields(GpuOffer) if field.name != "is_sure"]
+        return [
+            GpuOffer(
+                **{name: getattr(option, name) for name in names}, is_sure=bool(option.is_sure)
+            )
+            for option in self.options
+            if not option.speed_is_a_guess
+        ]

@@ -16,10 +16,10 @@ from ..interface.request import AnalysisRequest
 from ..interface.result import AnalysisResult
 from ..script.program import Program
 from ..script.request import Script, ScriptRequest
-from .commands import FAILED, OK, add_script_flags, factory, script_of
+from .commands import add_script_flags, factory, script_of
 from .flags import BATCH_SIZE
 from .recipe import add_recipe_flags, recipe_of, told
-from .terminal import progress
+from .terminal import FAILED, OK, progress
 
 Asked = AnalysisRequest | ScriptRequest
 Emit = Callable[[Event], None]

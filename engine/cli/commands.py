@@ -8,13 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..client import Delivery, Lab
-from ..client.outbox import training_document
 from ..core.errors import InvalidInput
 from ..core.fields import NONE
 from ..features.length_distribution import FIELD, Lengths
@@ -22,55 +19,47 @@ from ..gpus import GPUS, HOW_TO_LIST, LOCAL
 from ..gpus.known import own_check
 from ..interface.defaults import defaults_taken
 from ..interface.request import FIELDS, AnalysisRequest
-from ..interface.result import AnalysisResult, BatchTrials, Trial
-from ..interface.texts import TextResult
+from ..interface.result import BatchTrials, Trial
 from ..interface.tokens import tokens_of, tokens_per_second
 from ..interface.workload import Workload
 from ..models.architectures import ARCHITECTURES
 from ..models.config import read_config_file
 from ..models.presets import PRESETS, named
-from ..records.reading import read_records
 from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
 from ..versions import software
+from .pushing import Pushing
 from .recipe import FLAGS as RECIPE_FLAGS
 from .recipe import names_recipe, recipe_of, request_from, told
 from .recorded import FLAG as RECORDED
 from .recorded import recorded_of
 from .sample import FLAGS, size_by_sample
-from .terminal import answer, progress
+from .terminal import FAILED, OK, answer, progress
 
-OK, FAILED = 0, 1
 OTHER_FLAGS = {
     "factory": "--factory",
     "batch_flag": "--batch-flag",
     "batch_env": "--batch-env",
     "push": "--push",
+    "name": "--name",
     "recorded": RECORDED,
     "analysis_id": "--analysis",
     **RECIPE_FLAGS,
 }
 """Flags that are not fields of a request, for messages."""
 
-_SEND_AGAIN = "`memorymark push` sends it again"
-
 
 def analyze(options: argparse.Namespace) -> int:
     from .render import render_analysis
 
     if (script := _script_request(options)) is not None:
-        if options.push:
-            raise InvalidInput({"push": "the lab keeps models that it knows, not your own script"})
-        with progress() as emit:
-            from ..script_analysis import analyze_script  # loads torch
-
-            result = analyze_script(script, emit, recorded_of(options, script))
-        answer(options, result.to_dict(), lambda: render_analysis(result))
-        return OK
+        return _analyze_script(options, script)
+    if options.name:
+        raise InvalidInput({"name": "it names a script in the lab; a model has a name"})
     request, taken = request_and_defaults(options)
     recorded = recorded_of(options, request)
-    pushing = Pushing.of(options)
+    pushing = Pushing.of(options, given_fields(options))
     with progress() as emit:
         from ..analysis import analyze  # loads torch
 
@@ -79,6 +68,21 @@ def analyze(options: argparse.Namespace) -> int:
     plain = result.to_dict() | _tokens(result.workload) | told(options.recipe)
     answer(options, plain, lambda: render_analysis(result))
     return OK if pushing is None or pushing.send(request, result) else FAILED
+
+
+def _analyze_script(options: argparse.Namespace, script: ScriptRequest) -> int:
+    from .render import render_analysis
+
+    name = Pushing.name_of(options, script)
+    pushing = Pushing.of(options, given_fields(options))
+    with progress() as emit:
+        from ..script_analysis import analyze_script  # loads torch
+
+        result = analyze_script(script, emit, recorded_of(options, script))
+    answer(options, result.to_dict(), lambda: render_analysis(result))
+    if pushing is None:
+        return OK
+    return OK if pushing.send(script.for_lab(result, name), result) else FAILED
 
 
 def predict(options: argparse.Namespace) -> int:
@@ -171,22 +175,42 @@ def _answer_trial(options: argparse.Namespace, script: ScriptRequest, found: Bat
 def plan(options: argparse.Namespace) -> int:
     from .plan import render_plan
 
-    script = _script_request(options)
+    if (script := _script_request(options)) is not None:
+        return _plan_script(options, script)
+    if options.push:
+        raise InvalidInput({"push": "the lab plans models itself; push an analysis of this one"})
     with progress() as emit:
-        if script is not None:
-            from ..script_analysis import plan_script  # loads torch
+        from ..prediction.correction import Experience
+        from ..prediction.plan import plan  # loads torch
 
-            made = plan_script(script, emit, recorded_of(options, script))
-        else:
-            from ..prediction.correction import Experience
-            from ..prediction.plan import plan  # loads torch
-
-            request, taken = request_and_defaults(options)
-            experience = Experience.here(recorded=recorded_of(options, request))
-            made = plan(request, emit, experience)
-            made = replace(made, caveats=[*taken, *made.caveats])
+        request, taken = request_and_defaults(options)
+        experience = Experience.here(recorded=recorded_of(options, request))
+        made = plan(request, emit, experience)
+        made = replace(made, caveats=[*taken, *made.caveats])
     plain = made.to_dict() | _tokens(made.workload) | told(options.recipe)
     answer(options, plain, lambda: render_plan(made))
+    return OK if made.cheapest is not None else FAILED
+
+
+def _plan_script(options: argparse.Namespace, script: ScriptRequest) -> int:
+    """Plan a script; pushed is its analysis on the GPU used today, with all others beside it."""
+    from .plan import render_plan
+
+    name = Pushing.name_of(options, script)
+    pushing = Pushing.of(options, given_fields(options))
+    if pushing and script.gpu == LOCAL:
+        raise InvalidInput({"gpu": "to push the plan, name the GPU that you use today"})
+    recorded = recorded_of(options, script)
+    with progress() as emit:
+        from ..script_analysis import analyze_script, plan_script  # loads torch
+
+        made = plan_script(script, emit, recorded)
+        result = analyze_script(script, emit, recorded) if pushing else None
+    answer(options, made.to_dict() | _tokens(made.workload), lambda: render_plan(made))
+    if pushing and result:
+        result = replace(result, compared_gpus=made.offers)
+        if not pushing.send(script.for_lab(result, name), result):
+            return FAILED
     return OK if made.cheapest is not None else FAILED
 
 
@@ -343,101 +367,3 @@ def factory(name: str) -> Factory:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     return Factory.of(name)
-
-
-def add_push_flag(parser: Any) -> None:
-    parser.add_argument(
-        "--push",
-        action="store_true",
-        help="add the result to the lab's history (MEMORYMARK_URL, MEMORYMARK_TOKEN)",
-    )
-    parser.set_defaults(ran=parser.prog)
-
-
-def push(options: argparse.Namespace) -> int:
-    """Send files of recorded runs, then the outbox; fails unless all was sent and accepted."""
-    lab = Lab()
-    records = [record for path in options.files for record in read_records(path)]
-    if options.analysis is not None and not records:
-        raise InvalidInput({"analysis_id": "it is for the runs in a file; name the file too"})
-    records = [
-        record if record.analysis_id else replace(record, analysis_id=options.analysis)
-        for record in records
-    ]
-    if options.readdress and not lab.readdress(options.readdress):
-        _say(f"nothing in the outbox is for {options.readdress}")
-    for record in records:
-        lab.put("training", training_document(record))
-    delivery = lab.send_outbox()
-    _report_refused(delivery)
-    reported = {record.id: record.analysis_id for record in records if record.analysis_id}
-    for number in sorted({reported[one] for one in delivery.answers.keys() & reported.keys()}):
-        _say(f"reported: {lab.url}/{number}/")
-    left = f"{delivery.waiting} left" + (f": {delivery.problem}" if delivery.problem else "")
-    _say(f"sent {len(delivery.answers)}, refused {len(delivery.rejected)}, {left}")
-    for other, count in sorted(lab.documents_elsewhere().items()):
-        _say(
-            f"not sent: {count} for {other}, which is not MEMORYMARK_URL ({lab.url}); if the site "
-            f"has moved here: memorymark push --readdress {other}"
-        )
-    return FAILED if delivery.waiting or delivery.rejected else OK
-
-
-@dataclass(frozen=True)
-class Pushing:
-    """A result on its way to a lab.
-
-    Attributes:
-        assumed: The fields of the command; the lab has defaults for those that are left out.
-    """
-
-    lab: Lab
-    started_at: datetime
-    ran: str
-    assumed: dict[str, object]
-
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> Pushing | None:
-        """Begin, so that a missing token is reported before the work; ``None`` without --push."""
-        if not options.push:
-            return None
-        return cls(Lab(), datetime.now(UTC), options.ran, given_fields(options))
-
-    def send(self, request: AnalysisRequest, result: AnalysisResult | TextResult) -> bool:
-        """Send a result and report on stderr what happened to it.
-
-        Returns:
-            Whether the lab has it, or will get it later; false if it was refused.
-        """
-        lab = self.lab
-        try:
-            delivery = lab.push(
-                request,
-                result,
-                started_at=self.started_at,
-                finished_at=datetime.now(UTC),
-                ran=self.ran,
-                assumed=self.assumed,
-            )
-        except OSError as error:
-            _say(
-                f"error: not pushed, since the outbox cannot be used: {error}; set "
-                "MEMORYMARK_OUTBOX"
-            )
-            return False
-        _report_refused(delivery)
-        if delivery.answer is not None:
-            _say(f"pushed: {lab.url}/{delivery.answer['id']}/")
-        elif delivery.waiting:
-            _say(f"not pushed yet: {delivery.problem or 'another process is sending'}")
-            _say(f"it is kept in {lab.outbox_folder}; {_SEND_AGAIN}")
-        return not delivery.refusal
-
-
-def _report_refused(delivery: Delivery) -> None:
-    for path, reason in delivery.rejected.items():
-        _say(f"error: the lab refused {path}: {reason}")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")

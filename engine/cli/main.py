@@ -28,7 +28,6 @@ from ..recipes import InvalidRecipe
 from ..versions.releases import check_releases, described, naming_untested
 from . import commands, texts, validate
 from .check import add_check_command
-from .commands import FAILED, OK
 from .flags import (
     ANALYZE,
     BATCH_SIZE,
@@ -40,15 +39,18 @@ from .flags import (
     VALIDATE_COMPILE,
     Flag,
 )
+from .pushing import add_name_flag, add_push_flag
+from .pushing import push as push_all
 from .recipe import add_recipe_flags
 from .recorded import add_recorded_flag
 from .sample import FLAGS, add_sample_command, add_sample_flags
 from .selfcheck import ABOUT, selfcheck
 from .site import site
+from .terminal import FAILED, OK
 
 BAD_INPUT, INTERRUPTED = 2, 130
 _BATCH_FLAG = commands.OTHER_FLAGS["batch_flag"]
-_WITHOUT_TORCH = (commands.models, commands.devices, commands.push, commands.run)
+_WITHOUT_TORCH = (commands.models, commands.devices, push_all, commands.run)
 """Commands that answer beside any release of torch; ``run`` refuses one in its own way."""
 
 __all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "main"]
@@ -168,7 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     add_recipe_flags(analyze)
     add_sample_flags(analyze)
     add_recorded_flag(analyze)
-    commands.add_push_flag(analyze)
+    add_push_flag(analyze)
+    add_name_flag(analyze)
     about = "predict memory and time of one batch size"
     predict = _add(group, "predict", commands.predict, about, PREDICT, model="[MODEL]")
     commands.add_script_flags(predict)
@@ -185,12 +188,14 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_script_flags(plan)
     add_recipe_flags(plan)
     add_recorded_flag(plan)
+    add_push_flag(plan)
+    add_name_flag(plan)
     about = "how many texts can be generated at once, and how long, and what takes the memory"
     generate = _add(group, "generate", texts.generate, about, texts.GENERATE)
-    commands.add_push_flag(generate)
+    add_push_flag(generate)
     about = "find the longest sequence that fits in training"
     longest = _add(group, "longest", texts.longest, about, texts.LONGEST)
-    commands.add_push_flag(longest)
+    add_push_flag(longest)
     add_check_command(group)
     listing = _add(group, "models", commands.models, "list the models")
     listing.add_argument(
@@ -222,7 +227,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="first address what is for this former address of the site to the one it has now",
     )
-    push.set_defaults(command=commands.push, names={"recorded": "FILE"})
+    push.set_defaults(command=push_all, names={"recorded": "FILE"})
     group.add_parser("site", help="start the web site, or run one of its commands")
     run = group.add_parser("run", help="answer one request as JSON lines, for programs")
     run.add_argument(

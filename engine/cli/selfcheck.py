@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..gpus.checked import Comparison, SelfCheck, measured_rows
 from ..gpus.known import write_own
-from .commands import FAILED, OK
-from .terminal import answer, bullets, progress, section, table
+from .terminal import FAILED, OK, answer, bullets, progress, section, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

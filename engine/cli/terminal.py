@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+OK, FAILED = 0, 1
+"""Exit statuses of a command that answered, and of one that could not."""
+
 
 def answer(
     options: argparse.Namespace, plain: object, rendered: Callable[[], RenderableType]

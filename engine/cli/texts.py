@@ -15,9 +15,10 @@ from ..interface.request import AnalysisRequest
 from ..interface.result import Source
 from ..interface.texts import GenerationAnswer, LongestThatFits, TextResult, Texts
 from ..interface.workload import Workload
-from .commands import FAILED, OK, Pushing, given_fields
+from .commands import given_fields
 from .flags import ALLOCATOR, BATCH_SIZE, CATALOGUE_GPU, MEMORY_LIMIT, WORKLOAD, Flag, field_flag
-from .terminal import answer, progress
+from .pushing import Pushing
+from .terminal import FAILED, OK, answer, progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,7 +58,7 @@ def _answer(options: argparse.Namespace, goal: Goal) -> int:
         wanted = f"{LOCAL} is measured, not predicted; choose a catalogue GPU; {HOW_TO_LIST}"
         raise InvalidInput({"gpu": wanted})
     request = AnalysisRequest.parse(given_fields(options) | {"goal": goal})
-    pushing = Pushing.of(options)
+    pushing = Pushing.of(options, given_fields(options))
     with progress() as emit:
         from ..prediction.texts import analyze_texts  # loads torch
 

@@ -18,8 +18,8 @@ from ..gpus import GPUS, LOCAL
 from ..interface.request import AnalysisRequest
 from ..models.presets import PRESETS
 from ..prediction.intervals import append_residuals
-from .commands import FAILED, OK, given_fields, request_of
-from .terminal import answer, progress
+from .commands import given_fields, request_of
+from .terminal import FAILED, OK, answer, progress
 
 
 def backward(options: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from .errors import LabError, NotFinished, Refused
 from .outbox import Delivery, Entry, Outbox, analysis_document, training_document
 
 if TYPE_CHECKING:
+    from ..interface.program import ProgramRequest
     from ..interface.request import AnalysisRequest
     from ..interface.result import AnalysisResult
     from ..interface.texts import TextResult
@@ -274,7 +275,7 @@ class Lab:
 
     def push(
         self,
-        request: AnalysisRequest,
+        request: AnalysisRequest | ProgramRequest,
         result: AnalysisResult | TextResult,
         *,
         started_at: datetime,

@@ -28,6 +28,7 @@ from ..traces.fingerprint import fingerprint
 from .errors import LabError, Refused
 
 if TYPE_CHECKING:  # callers that have one have loaded its module
+    from ..interface.program import ProgramRequest
     from ..interface.request import AnalysisRequest
     from ..interface.result import AnalysisResult
     from ..interface.texts import TextResult
@@ -40,7 +41,7 @@ _PACKAGES = ("torch", "transformers", "peft")
 
 
 def analysis_document(
-    request: AnalysisRequest,
+    request: AnalysisRequest | ProgramRequest,
     result: AnalysisResult | TextResult,
     *,
     started_at: datetime,
@@ -51,7 +52,7 @@ def analysis_document(
     """An analysis that ran here, for the lab's history.
 
     Args:
-        request: Its settings.
+        request: Its settings; those of a script as ``ScriptRequest.for_lab`` gives them.
         result: Its result, with the trials; or one about texts.
         started_at: Time of its start, with a time zone.
         finished_at: Time of its end.

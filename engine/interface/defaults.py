@@ -6,16 +6,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..models.tasks import SIZES
+from .program import AnyRequest
 from .request import FIELDS, AnalysisRequest
 
 DECISIVE = ("precision", "optimizer", *SIZES)
 """The fields whose defaults an answer names: another value often gives another batch."""
 
 
-def left_out(given: Mapping[str, object], request: AnalysisRequest) -> list[str]:
-    """The decisive fields of a request that the untrusted fields leave to their defaults."""
-    has = request.workload.to_dict()
-    return [name for name in DECISIVE if given.get(name) in (None, "") and has[name] is not None]
+def left_out(given: Mapping[str, object], request: AnyRequest) -> list[str]:
+    """The decisive fields of a request that the untrusted fields leave to their defaults.
+
+    None of a script's, whose code decides them.
+    """
+    has = request.to_dict()
+    named = [name for name in DECISIVE if has.get(name) is not None]
+    return [name for name in named if given.get(name) in (None, "")]
 
 
 def in_words(request: Mapping[str, Any], names: Iterable[str]) -> str:

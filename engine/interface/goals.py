@@ -9,6 +9,7 @@ from typing import Any
 from ..core.choices import Goal
 from ..core.fields import described_fields
 from .request import FIELDS, as_flags
+from .subject import PROGRAM
 from .texts import Texts
 from .workload import Workload
 
@@ -25,7 +26,7 @@ _ANYWHERE = ("goal", "model", "gpu", "current_batch_size", "memory_limit_bytes",
 _OF_SAMPLES = ("sequence_length", "batching", "sample_lengths", "run_batches")
 
 _COUNTING: Mapping[Goal, Collection[str]] = {
-    Goal.BATCH: FIELDS.keys() - {*TEXTS},
+    Goal.BATCH: {*FIELDS, PROGRAM} - {*TEXTS},
     Goal.GENERATION: {*_ANYWHERE, *TEXTS, *GENERATES},
     Goal.LENGTH: {*_ANYWHERE, *described_fields(Workload)} - {*_OF_SAMPLES},
 }

@@ -20,6 +20,7 @@ from ..gpus import ANY, GPUS, HOW_TO_LIST, LOCAL, Gpu, canonical_name
 from ..models.presets import find_model
 from ..models.tasks import Kind
 from .assumptions import Assumptions
+from .subject import Subject
 from .texts import Texts, refused
 from .workload import Workload
 
@@ -345,6 +346,17 @@ class AnalysisRequest(Request):
         if self.workload.pipeline_parallel > 1:
             return self.gradient_accumulation
         return super().micro_batches_traced(batch_size)
+
+    @property
+    def subject(self) -> Subject:
+        """The workload, as lists and totals name it."""
+        workload = self.workload
+        return Subject(
+            workload.model,
+            precision=workload.precision,
+            optimizer=workload.optimizer,
+            software=workload.software,
+        )
 
     def workload_at(self, batch_size: int) -> Workload:
         accumulated = min(self.accumulation_at(batch_size), MAX_ACCUMULATION)

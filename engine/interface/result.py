@@ -379,7 +379,10 @@ class AnalysisResult:
             ``None``.
         lengths: Lengths of the recommended batch; ``None`` if all samples are of one length, or an
             older version made it.
-        compared_gpus: The GPUs among which this one was chosen; empty where one was given.
+        compared_gpus: The GPUs among which this one was chosen, or that a script's plan compared
+            with it; empty where one was given.
+        program_hash: Hash of what was traced of a script, the same wherever the same step is
+            traced; empty for a workload, or if an older version made it.
     """
 
     model_name: str
@@ -414,6 +417,7 @@ class AnalysisResult:
     today: Trial | None = None
     lengths: BatchLengths | None = None
     compared_gpus: list[GpuOffer] = field(default_factory=list)
+    program_hash: str = ""
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

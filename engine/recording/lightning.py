@@ -28,6 +28,7 @@ class MemoryMarkCallback(Callback):  # type: ignore[misc]  # mypy does not follo
         batch_size: Samples per micro-batch on each device; by default the data loader's.
         model_name: The model's name; by default the name of the module's class.
         analysis_id: The analysis that this training run belongs to.
+        program, program_hash: Name and hash of the script, as in its analysis.
         warm_up_steps: First steps, which are counted but not timed.
 
     Attributes:
@@ -44,6 +45,8 @@ class MemoryMarkCallback(Callback):  # type: ignore[misc]  # mypy does not follo
         batch_size: int | None = None,
         model_name: str = "",
         analysis_id: int | None = None,
+        program: str = "",
+        program_hash: str = "",
         warm_up_steps: int = WARM_UP_STEPS,
     ) -> None:
         self.recording: Recording | None = None
@@ -53,6 +56,8 @@ class MemoryMarkCallback(Callback):  # type: ignore[misc]  # mypy does not follo
         self._given: dict[str, Any] = {
             "model_name": model_name,
             "analysis_id": analysis_id,
+            "program": program,
+            "program_hash": program_hash,
             "warm_up_steps": warm_up_steps,
             "loop": Loop.LIGHTNING,
         }

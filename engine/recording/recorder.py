@@ -50,7 +50,8 @@ class Setup:
         gradient_accumulation: Micro-batches per optimizer step.
         world_size: Devices that share a step.
         warm_up_steps: First steps that are not timed.
-        precision, model_name, loop, analysis_id, parameter_bytes: As in the record.
+        precision, model_name, loop, analysis_id, parameter_bytes, program, program_hash: As in
+            the record.
 
     Raises:
         InvalidInput: On construction, with a message for each wrong field.
@@ -65,6 +66,8 @@ class Setup:
     loop: Loop = Loop.PLAIN
     analysis_id: int | None = None
     parameter_bytes: int | None = None
+    program: str = ""
+    program_hash: str = ""
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
@@ -76,7 +79,7 @@ class Setup:
         ):
             number = whole_number(name, getattr(self, name), smallest, _LARGEST, wrong)
             object.__setattr__(self, name, number)
-        for name in ("precision", "model_name"):
+        for name in ("precision", "model_name", "program", "program_hash"):
             if getattr(self, name) != "":
                 plain_text(name, getattr(self, name), wrong)
         if self.analysis_id is not None:
@@ -186,6 +189,8 @@ class Recording:
             interrupted=interrupted,
             analysis_id=setup.analysis_id,
             parameter_bytes=setup.parameter_bytes,
+            program=setup.program,
+            program_hash=setup.program_hash,
             **self._on_device(),
         )
 
@@ -201,6 +206,8 @@ def record_training(
     model_name: str = "",
     precision: str = "",
     analysis_id: int | None = None,
+    program: str = "",
+    program_hash: str = "",
     warm_up_steps: int = WARM_UP_STEPS,
     device: torch.device | None = None,
 ) -> Iterator[Recording]:
@@ -222,6 +229,8 @@ def record_training(
         model_name: Name of the model; by default what the model's config says.
         precision: Named as in :class:`~engine.interface.workload.Precision`.
         analysis_id: The analysis that this training run belongs to.
+        program: Name of the script, as in its analysis.
+        program_hash: Its hash there; with the name, it finds the analysis where none is given.
         warm_up_steps: First steps, which are counted but not timed.
         device: The device to train on; by default the current CUDA device, if any.
 
@@ -235,6 +244,8 @@ def record_training(
         warm_up_steps=warm_up_steps,
         precision=precision,
         analysis_id=analysis_id,
+        program=program,
+        program_hash=program_hash,
         **named_model(model, model_name),
     )
     recording = Recording(setup, sink, device)

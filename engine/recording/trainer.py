@@ -25,6 +25,7 @@ class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # mypy does no
         sink: Receives the record at the end, such as ``to_file("training_runs.jsonl")``.
         model_name: The model's name; by default what the model's config says.
         analysis_id: The analysis that this training run belongs to.
+        program, program_hash: Name and hash of the script, as in its analysis.
         warm_up_steps: First steps, which are counted but not timed.
 
     Attributes:
@@ -40,6 +41,8 @@ class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # mypy does no
         *,
         model_name: str = "",
         analysis_id: int | None = None,
+        program: str = "",
+        program_hash: str = "",
         warm_up_steps: int = WARM_UP_STEPS,
     ) -> None:
         self.recording: Recording | None = None
@@ -47,6 +50,8 @@ class MemoryMarkCallback(TrainerCallback):  # type: ignore[misc]  # mypy does no
         self._given: dict[str, Any] = {
             "model_name": model_name,
             "analysis_id": analysis_id,
+            "program": program,
+            "program_hash": program_hash,
             "warm_up_steps": warm_up_steps,
             "loop": Loop.TRAINER,
         }

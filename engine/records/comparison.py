@@ -13,6 +13,7 @@ from typing import Protocol
 from ..core.choices import Method, Parallelism, Precision
 from ..core.sizes import gib
 from ..gpus import LOCAL, catalogue_name
+from ..interface.program import TracedProgram
 from ..interface.workload import Workload
 from ..models.architectures import KNOWN
 from ..models.presets import PRESETS
@@ -77,7 +78,44 @@ def why_other_model(
         return f"it trained {name}, not {workload.preset.display_name}"
     # Shards, and models beside the trained one, are not in the record.
     is_whole = workload.parallelism in (Parallelism.NONE, Parallelism.DDP)
-    if not (held_bytes and predicted_bytes and is_whole and workload.method is Method.SFT):
+    if not (is_whole and workload.method is Method.SFT):
+        return ""
+    return _why_other_size(held_bytes, predicted_bytes)
+
+
+def why_other_program(
+    run: RunOfProgram,
+    program: TracedProgram,
+    predicted_bytes: int | None = None,
+) -> str:
+    """Reason why a training run was of another script, as far as it says; empty if it was not.
+
+    Args:
+        run: The training run.
+        program: The script that it is held against.
+        predicted_bytes: Bytes of its parameters; ``None`` if unknown.
+    """
+    if run.program_hash and run.program_hash != program.hash:
+        return f"it trained another version of {program.name}"
+    if run.program and run.program != program.name:
+        return f"it trained {run.program}, not {program.name}"
+    return "" if run.program_hash else _why_other_size(run.parameter_bytes, predicted_bytes)
+
+
+class RunOfProgram(Protocol):
+    """What a training run says about the script that it ran."""
+
+    @property
+    def program(self) -> str: ...
+    @property
+    def program_hash(self) -> str: ...
+    @property
+    def parameter_bytes(self) -> int | None: ...
+
+
+def _why_other_size(held_bytes: int | None, predicted_bytes: int | None) -> str:
+    """Reason why so many bytes of parameters are of another model; empty if they are not."""
+    if not (held_bytes and predicted_bytes):
         return ""
     low, high = sorted((held_bytes, predicted_bytes))
     if high > _ALIKE * low:

@@ -18,6 +18,7 @@ from ..core.parsing import choice, plain_text, positive_number, shown, unknown_f
 
 SCHEMA_VERSION = 1
 
+_OF_A_PROGRAM = ("program", "program_hash")
 _COUNT = 2**40
 _BYTES = 2**50
 _SECONDS = 1e9
@@ -75,6 +76,8 @@ class TrainingRecord:
         loop: Kind of training loop.
         interrupted: Whether an exception ended it.
         analysis_id: The analysis that it belongs to, on the lab's site.
+        program, program_hash: Name and hash of the script, as its analysis gave them; empty if
+            unknown. By both, a lab finds the analysis of a run that names none.
         schema_version: Version of this format.
 
     Raises:
@@ -108,6 +111,8 @@ class TrainingRecord:
     interrupted: bool = False
     analysis_id: int | None = None
     parameter_bytes: int | None = None
+    program: str = ""
+    program_hash: str = ""
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -138,7 +143,7 @@ class TrainingRecord:
     def _settle_words(self, wrong: dict[str, str]) -> None:
         if choice("device", self.device, _DEVICES, wrong):
             plain_text("device_name", self.device_name, wrong)
-        for name in ("device_uuid", "precision", "model_name"):
+        for name in ("device_uuid", "precision", "model_name", *_OF_A_PROGRAM):
             if (value := getattr(self, name)) != "":
                 plain_text(name, value, wrong)
         if choice("loop", self.loop, Loop, wrong):
@@ -197,8 +202,12 @@ class TrainingRecord:
         return str(uuid5(_RUNS, json.dumps(run, sort_keys=True)))
 
     def to_dict(self) -> dict[str, object]:
-        """The fields as plain JSON values; the inverse of :meth:`parse`."""
-        return asdict(self)
+        """The fields as plain JSON values; the inverse of :meth:`parse`.
+
+        Those of a program are left out where it has none, so that the ids of older records stay.
+        """
+        plain = asdict(self)
+        return {name: plain[name] for name in plain if plain[name] or name not in _OF_A_PROGRAM}
 
 
 def _moment(name: str, value: object, wrong: dict[str, str]) -> str:

@@ -145,8 +145,13 @@ class Factory:
 
     def where(self, error: BaseException) -> str:
         """``at FILE, line N (code)`` in the folder of the factory's module; see :func:`line_in`."""
+        return line_in(self.file.parent, error) if self.file else ""
+
+    @property
+    def file(self) -> Path | None:
+        """The file of its module; ``None`` while it is not imported."""
         file = getattr(sys.modules.get(self.module), "__file__", None)
-        return line_in(Path(file).parent, error) if file else ""
+        return Path(file) if file else None
 
 
 def summary(error: BaseException) -> str:

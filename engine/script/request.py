@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ..core.border import read
@@ -17,7 +18,9 @@ from ..core.parsing import collect
 from ..features.training import MAX_ACCUMULATION
 from ..gpus import ANY, LOCAL
 from ..interface.assumptions import Assumptions
+from ..interface.program import ProgramRequest, TracedProgram, usual_name, wrong_name
 from ..interface.request import FIELDS, Request
+from ..interface.result import AnalysisResult
 from ..versions import software
 from .factory import Factory
 from .live import Live
@@ -78,6 +81,60 @@ class ScriptRequest(Request):
             raise InvalidInput({"gpu": _NOT_MEASURED})
         accumulated = min(self.accumulation_at(batch_size), MAX_ACCUMULATION)
         return replace(self.script, gradient_accumulation=accumulated)
+
+    def lab_name(self, wanted: str = "") -> str:
+        """The name of the script in a lab: the wanted one, else that of its file.
+
+        Raises:
+            InvalidInput: For ``name``, if no script can have it.
+        """
+        name = wanted or usual_name(self._words[0]) or self.script.name
+        if problem := wrong_name(name):
+            raise InvalidInput({"name": problem})
+        return name
+
+    @property
+    def _words(self) -> tuple[list[str], list[str]]:
+        """The arguments that name it on our command line, without a path of this machine.
+
+        None for what lives in a process.
+        """
+        if isinstance(self.script, Live):
+            return [], []
+        before, after = self.script.words()
+        if Path(before[0]).is_absolute():
+            before[0] = self.script.name
+        return before, after
+
+    def for_lab(self, result: AnalysisResult, name: str = "") -> ProgramRequest:
+        """What a lab stores of this request, which has neither code nor paths of a machine.
+
+        Args:
+            result: The answer to it.
+            name: Name of the script in the lab; by default its file's.
+
+        Raises:
+            InvalidInput: For ``name``, if no script can have it.
+        """
+        words, arguments = self._words
+        program = TracedProgram(
+            self.lab_name(name), result.program_hash, tuple(words), tuple(arguments[1:])
+        )
+        multiple = self.batch_multiple
+        if result.recommended_batch_size % multiple:  # none of them fits
+            multiple = self.least_multiple
+        settings = {name: getattr(self, name) for name in described_fields(Request)}
+        settings |= {
+            "current_batch_size": result.current_batch_size,  # a loader may have told it
+            "batch_multiple": multiple,
+        }
+        return ProgramRequest(
+            program,
+            self.gradient_accumulation,
+            self.software,
+            assumptions=self.assumptions,
+            **settings,
+        )
 
     @classmethod
     def parse(cls, script: Script, given: Mapping[str, object]) -> ScriptRequest:

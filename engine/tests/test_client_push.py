@@ -139,7 +139,37 @@ def test_an_unwritable_outbox_is_reported(
     assert "Batch" in said.out  # the result is printed anyway
 
 
-def test_a_script_cannot_be_pushed(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_factory_is_pushed_by_name_and_hash(lab: FakeLab) -> None:
+    lab.respond((201, {"id": 7}))
     factory = "engine.examples.my_training:make_step"
-    assert main(["analyze", "--factory", factory, "--gpu", "a10", "--push"]) == 2
-    assert "--push: the lab keeps models that it knows" in capsys.readouterr().err
+
+    assert main(["analyze", "--factory", factory, "--gpu", "a10", "--push", "--json"]) == 0
+    (received,) = lab.requests
+    sent, result = received.body["request"], received.body["result"]
+    assert sent["model"] == factory
+    assert sent["program"]["words"] == ["--factory", factory]
+    assert sent["program"]["hash"] == result["program_hash"]
+    assert result["workload"] is None
+    assert "hours_per_run" not in sent  # the lab's default applies
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--name", "a/b", "--push"], "--name: 'a/b' cannot be a script's name"),
+        (["--name", "mine"], "--name: it names the script in the lab; add --push"),
+    ],
+)
+def test_a_wrong_name_is_refused_before_the_work(
+    lab: FakeLab, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    factory = "engine.examples.my_training:make_step"
+
+    assert main(["analyze", "--factory", factory, "--gpu", "a10", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not lab.requests
+
+
+def test_a_model_takes_no_name(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ANALYZE, "--name", "mine"]) == 2
+    assert "--name: it names a script" in capsys.readouterr().err

@@ -164,3 +164,11 @@ def test_reading_records_needs_no_torch() -> None:
         "sys.exit(bool({'torch', 'transformers', 'lightning', 'django'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_script_of_a_run_is_in_its_record_and_changes_no_other_id() -> None:
+    named = replace(RECORD, program="train.py", program_hash="3f" * 32)
+
+    assert TrainingRecord.parse(named.to_dict()) == named
+    assert "program_hash" not in RECORD.to_dict()  # records of older versions keep their ids
+    assert named.id != RECORD.id

@@ -12,6 +12,7 @@ from analyses.pages.settings import settings_of
 from engine.answer.figures import COST, COST_AT_CURRENT, FIGURES, Figure
 from engine.core.numbers import UNKNOWN, times, usd
 from engine.interface.result import Source
+from engine.interface.subject import program_hash_in
 from engine.models.tasks import SIZES
 
 _FEW_TIMES = 2
@@ -148,7 +149,8 @@ def same_work(one: Column, other: Column) -> bool:
     """Whether a sample is the same work for both; otherwise neither can be better at it."""
     names = ("model", "config", "task", *SIZES)
     first, second = one.analysis.request, other.analysis.request
-    return all(first.get(name) == second.get(name) for name in names)
+    same_program = program_hash_in(first) == program_hash_in(second)
+    return same_program and all(first.get(name) == second.get(name) for name in names)
 
 
 def by_work(columns: Sequence[Column]) -> list[list[Column]]:

@@ -190,6 +190,14 @@ COLUMNS = (
         (Cell("pushed_from", ("push__host",)),),
         is_usual=False,
     ),
+    Column(
+        "script",
+        "Script",
+        (),
+        (Cell("program_hash", ("program_hash",)),),
+        note="hash of its step",
+        is_usual=False,
+    ),
     Column("tags", "Tags", (), (Cell("tags", ("tags",)),)),
     Column("note", "Note", (), (Cell("note", ("note__text",)),), is_usual=False),
     Column(

@@ -40,11 +40,12 @@ def models() -> list[str]:
 
 
 def precisions() -> list[str]:
-    return _values("precision")
+    """Without that of scripts, whose code decides it."""
+    return list(filter(None, _values("precision")))
 
 
 def optimizers() -> list[str]:
-    return _values("optimizer")
+    return list(filter(None, _values("optimizer")))
 
 
 def software() -> list[str]:

@@ -16,7 +16,7 @@ from django.db.models import F, Func, Q, QuerySet, lookups
 from django.utils import timezone
 
 from analyses.formatting import model_name
-from analyses.models import Analysis, Note, Status, Tag
+from analyses.models import OF_A_PROGRAM, Analysis, Note, Status, Tag
 from analyses.pages.history import in_use
 from analyses.pages.history.columns import in_order
 from analyses.pages.history.labels import TAGGINGS
@@ -144,6 +144,7 @@ def _condition(term: Term, *, is_only: bool) -> Q:
 _SWITCHES = {
     Switch.ADOPTED: Q(adopted_at__isnull=False),
     Switch.IMPORTED: Q(push__isnull=False),
+    Switch.SCRIPT: OF_A_PROGRAM,
     Switch.GAIN: Q(has_gain=True),
 }
 

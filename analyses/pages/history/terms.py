@@ -55,6 +55,7 @@ class Switch(StrEnum):
 
     ADOPTED = "adopted"
     IMPORTED = "imported"
+    SCRIPT = "script"
     GAIN = "gain"
 
 

@@ -24,9 +24,11 @@ from analyses.pages.new.questions import TRAINING_PRESETS, Question, with_preset
 from analyses.pages.new.sweep import chosen_to_compare
 from analyses.pages.new.upload import with_upload
 from analyses.pages.new.values import default_values, values_of, with_changes
+from analyses.pages.settings import asked_fields
 from analyses.queries import predictable
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL
+from engine.interface.program import NEVER_RUN, run_elsewhere, stored_program
 from memorymark_site.accounts.roles import Role, needs
 
 SHORT_WAIT_SECONDS = 0.3
@@ -88,6 +90,11 @@ def _earlier(request: MemberRequest) -> dict[str, str]:
     if not (source.isascii() and source.isdigit() and len(source) < 19):
         raise Http404("The analysis to duplicate no longer exists.")
     analysis = find_analysis(request, int(source))
+    if analysis.program_hash:
+        program = stored_program(asked_fields(analysis))
+        why = run_elsewhere(program) if program else NEVER_RUN
+        messages.warning(request, f"#{source} is not duplicated here: {why}.")
+        return default_values()
     values = values_of(analysis.request)
     if PRICE in analysis.assumed_by:  # it was of that GPU on that day; the form may choose another
         values[PRICE] = ""
