@@ -10,6 +10,7 @@ from itertools import pairwise
 from math import floor, log10
 from typing import Protocol
 
+from analyses.charts.layout import Tick
 from engine.answer.figures import COST, SPEED
 from engine.core.numbers import usd
 
@@ -81,14 +82,6 @@ class Dot:
     is_current: bool
     is_best: bool
     form_query: str
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A value on an axis, where it stands."""
-
-    at: float
-    label: str
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from engine.core.sizes import GIB
@@ -11,6 +12,14 @@ PlotlyDict = dict[str, Any]
 
 SPIKE: PlotlyDict = {"spikecolor": "var(--muted)", "spikethickness": 1, "spikedash": "solid"}
 """Spike line of an axis with unified tooltips, at the point they describe."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A value on an axis, where it stands."""
+
+    at: float
+    label: str
 
 
 def plain_layout(height: int, legend_y: float = 1.02) -> PlotlyDict:

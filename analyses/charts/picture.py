@@ -14,6 +14,7 @@ from itertools import pairwise
 from math import ceil, floor, log10
 
 from analyses.charts.breakdown import CATEGORIES, memory_sizes, used_bytes
+from analyses.charts.layout import Tick
 from engine.core.numbers import whole
 from engine.core.sizes import GIB, gib, gib_number
 from engine.interface.result import Trial
@@ -90,14 +91,6 @@ class Area:
 
     category: str
     points: str
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A value on an axis, where it stands."""
-
-    at: float
-    label: str
 
 
 @dataclass(frozen=True)

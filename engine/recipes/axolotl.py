@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.choices import Adapter, CrossEntropy, Method, Precision
+from ..core.choices import CrossEntropy, Method, Precision
 from ..core.optimizers import Optimizer
 from .accelerate import set_fsdp
 from .axolotl_keys import REFUSED_KEYS, UNUSED_KEYS
@@ -26,11 +26,10 @@ from .steps import (
     need_length,
     note_evaluation,
     set_attention,
-    set_lora,
     set_loss,
-    set_modules_to_save,
     set_optimizer,
     set_packing,
+    set_peft,
     set_quantization,
 )
 from .tables import (
@@ -181,17 +180,14 @@ def _set_adapter(settings: Settings) -> None:
     if settings.value("lora_r") is None:
         settings.refuse("adapter", "lora_r is missing; axolotl needs it for this adapter")
     linear = settings.is_on("lora_target_linear")
-    listed = settings.listed("lora_target_modules")
-    set_lora(
+    set_peft(
         settings,
-        rank=settings.value("lora_r"),
-        rank_key="lora_r",
-        targets=["all-linear"] if linear else listed,
-        targets_key="lora_target_linear" if linear else "lora_target_modules",
+        rank="lora_r",
+        targets="lora_target_linear" if linear else "lora_target_modules",
+        saved="lora_modules_to_save",
+        dora="peft_use_dora",
+        all_linear=linear,
     )
-    set_modules_to_save(settings, "lora_modules_to_save")
-    if settings.is_on("peft_use_dora"):
-        settings.set("adapter", Adapter.DORA, "peft_use_dora")
     _note_kernels(settings, in_8_bits=bits == 8)
 
 

@@ -9,7 +9,7 @@ unless switched off), ``attention.py``, ``liger_kernel.py`` and ``quantization.p
 
 from __future__ import annotations
 
-from ..core.choices import Adapter, Attention, CrossEntropy, Method, Precision
+from ..core.choices import Attention, CrossEntropy, Method, Precision
 from ..core.optimizers import Optimizer
 from ..models.tasks import Task
 from .deepspeed import is_zero, precision_with_zero, set_deepspeed
@@ -21,10 +21,9 @@ from .steps import (
     UNSLOTH,
     need_flash,
     note_frozen_vision,
-    set_lora,
     set_loss,
-    set_modules_to_save,
     set_packing,
+    set_peft,
     set_quantization,
 )
 from .tables import (
@@ -225,16 +224,13 @@ def _set_adapter(settings: Settings) -> None:
     note_frozen_vision(settings, "The parts that read images (freeze_vision_tower and others)")
     if kind == "full":
         return
-    set_lora(
+    set_peft(
         settings,
-        rank=settings.value("lora_rank"),
-        rank_key="lora_rank",
-        targets=settings.listed("lora_target"),
-        targets_key="lora_target",
+        rank="lora_rank",
+        targets="lora_target",
+        saved="additional_target",
+        dora="use_dora",
     )
-    set_modules_to_save(settings, "additional_target")
-    if settings.is_on("use_dora"):
-        settings.set("adapter", Adapter.DORA, "use_dora")
 
 
 def _set_optimizer(settings: Settings) -> None:

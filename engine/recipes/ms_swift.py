@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.choices import Adapter, CrossEntropy, Method, Precision
+from ..core.choices import CrossEntropy, Method, Precision
 from .accelerate import set_fsdp
 from .deepspeed import is_zero, precision_with_zero, read_beside, set_deepspeed
 from .framework import Framework
@@ -24,10 +24,9 @@ from .steps import (
     need_length,
     note_frozen_vision,
     set_attention,
-    set_lora,
     set_loss,
-    set_modules_to_save,
     set_packing,
+    set_peft,
     set_quantization,
 )
 from .tables import (
@@ -182,16 +181,13 @@ def _set_adapter(settings: Settings) -> None:
     )
     note_frozen_vision(settings, "The parts that read images (freeze_vit, freeze_aligner)")
     if kind == "lora":
-        set_lora(
+        set_peft(
             settings,
-            rank=settings.value("lora_rank"),
-            rank_key="lora_rank",
-            targets=settings.listed("target_modules"),
-            targets_key="target_modules",
+            rank="lora_rank",
+            targets="target_modules",
+            saved="modules_to_save",
+            dora="use_dora",
         )
-        set_modules_to_save(settings, "modules_to_save")
-        if settings.is_on("use_dora"):
-            settings.set("adapter", Adapter.DORA, "use_dora")
     if settings.value("tuner_backend") == "unsloth":
         settings.note(UNSLOTH)
 

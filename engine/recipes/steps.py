@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..core.choices import Attention, Batching, CrossEntropy, Quantization
+from ..core.choices import Adapter, Attention, Batching, CrossEntropy, Quantization
 from ..core.errors import InvalidInput
 from ..core.optimizers import Optimizer
 from ..models.presets import Preset, find_model
@@ -123,6 +123,35 @@ def check_optimizer_arguments(settings: Settings, key: str) -> None:
         )
 
 
+def set_peft(
+    settings: Settings,
+    *,
+    rank: str,
+    targets: str,
+    saved: str,
+    dora: str,
+    all_linear: bool = False,
+) -> None:
+    """Set LoRA as a framework hands it to peft.
+
+    Args:
+        settings: The recipe's.
+        rank: The key that has the rank.
+        targets: The key that has the modules to adapt.
+        saved: The key that has the modules to train whole.
+        dora: The key that turns on DoRA.
+        all_linear: Whether ``targets`` only says that each linear layer is adapted.
+    """
+    listed = ["all-linear"] if all_linear else settings.listed(targets)
+    set_lora(
+        settings, rank=settings.value(rank), rank_key=rank, targets=listed, targets_key=targets
+    )
+    if whole := settings.listed(saved):
+        settings.set("modules_to_save", ",".join(whole), saved)
+    if settings.is_on(dora):
+        settings.set("adapter", Adapter.DORA, dora)
+
+
 def set_lora(
     settings: Settings,
     *,
@@ -176,11 +205,6 @@ def model_config(settings: Settings) -> Mapping[str, Any]:
     except InvalidInput:  # said with the request
         return {}
     return model.config() if isinstance(model, Preset) else {}
-
-
-def set_modules_to_save(settings: Settings, key: str) -> None:
-    if listed := settings.listed(key):
-        settings.set("modules_to_save", ",".join(listed), key)
 
 
 def set_quantization(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.choices import Adapter, CrossEntropy, Method, Precision, Rollout
+from ..core.choices import CrossEntropy, Method, Precision, Rollout
 from .accelerate import set_fsdp, set_launch
 from .deepspeed import is_zero, precision_with_zero, set_deepspeed
 from .framework import Framework
@@ -23,10 +23,9 @@ from .steps import (
     need_flash,
     need_length,
     set_attention,
-    set_lora,
     set_loss,
-    set_modules_to_save,
     set_packing,
+    set_peft,
     set_quantization,
 )
 from .tables import (
@@ -281,16 +280,13 @@ def _set_adapter(settings: Settings) -> None:
     )
     if not settings.is_on("use_peft"):
         return
-    set_lora(
+    set_peft(
         settings,
-        rank=settings.value("lora_r"),
-        rank_key="lora_r",
-        targets=settings.listed("lora_target_modules"),
-        targets_key="lora_target_modules",
+        rank="lora_r",
+        targets="lora_target_modules",
+        saved="lora_modules_to_save",
+        dora="use_dora",
     )
-    set_modules_to_save(settings, "lora_modules_to_save")
-    if settings.is_on("use_dora"):
-        settings.set("adapter", Adapter.DORA, "use_dora")
     if bits is not None:
         settings.note(
             "TRL has adapters on quantized weights in bf16, which are predicted in fp32: with "
