@@ -10,7 +10,7 @@ from math import floor, log10
 UNKNOWN = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _MIN_CENTS = 0.005
-"""The smallest amount that cents can show; smaller ones become "<$0.01"."""
+"""The smallest amount that cents can show."""
 
 
 def whole(value: float | None) -> str:
@@ -38,14 +38,16 @@ def share(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Dollars: cents below 100, three significant digits above, as the inputs are no better."""
+    """Dollars: cents below 100, three significant digits above, as the inputs are no better.
+
+    What rounds to no cent has three digits too: samples of a small model cost less than that.
+    """
     if value is None:
         return UNKNOWN
     if value == 0:
         return "$0"
-    if value < _MIN_CENTS:
-        return "<$0.01"
-    return f"${significant(value)}" if value >= 100 else f"${value:,.2f}"
+    in_cents = _MIN_CENTS <= abs(value) < 100
+    return f"${value:,.2f}" if in_cents else f"${significant(value)}"
 
 
 def small_usd(value: float | None) -> str:

@@ -60,7 +60,7 @@ def test_estimates_show_three_significant_digits(value: float | None, text: str)
     ("value", "text"),
     [
         (0, "$0"),
-        (0.001, "<$0.01"),
+        (0.00123, "$0.00123"),
         (5.649, "$5.65"),
         (99.994, "$99.99"),
         (1234.5, "$1,230"),
