@@ -124,7 +124,10 @@ def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
     """
     if program := stored_program(asked_fields(analysis)):
         has_gpus = bool((analysis.result or {}).get("compared_gpus"))  # they came with it
-        return Ladder(refused=NEVER_RUN, command="" if has_gpus else program.plan_command)
+        if has_gpus:
+            change = "change yours, push it again, and compare the two analyses"
+            return Ladder(refused=f"{NEVER_RUN}; {change}")
+        return Ladder(refused=NEVER_RUN, command=program.plan_command)
     try:
         asked = plan_request(analysis)
     except InvalidInput as error:

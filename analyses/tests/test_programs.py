@@ -199,6 +199,7 @@ def test_gpus_that_came_with_it_are_shown(reader: Client, api: APIClient) -> Non
 
     page = _page(reader, f"/{pk}/")
     assert "Cheapest per sample that surely fits" in page
+    assert "push it again, and compare the two analyses" in page
     assert f"?from={pk}" not in page
 
 
@@ -227,7 +228,9 @@ def test_it_is_compared_with_a_model(reader: Client, api: APIClient, script: Ana
     assert "BERT base" in page
     assert HASH[:16] in page
     body = api.get(f"/api/v1/compare/?ids={script.pk},{edited.pk}").json()
-    assert body
+    assert [one["id"] for one in body["analyses"]] == [script.pk, edited.pk]
+    (hashes,) = (row for row in body["asked"] if row["label"] == "Script")
+    assert [cell["text"] for cell in hashes["cells"]] == [HASH[:16], EDITED[:16]]
 
 
 def test_it_counts_in_savings_and_the_overview(reader: Client, script: Analysis) -> None:
