@@ -22,7 +22,7 @@ from analyses.tests.factories import (
     make_trial,
     make_user,
 )
-from analyses.tests.test_training_runs import _record
+from analyses.tests.recorded_runs import recorded_run
 from analyses.training_runs.services import store_report
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import Source
@@ -73,7 +73,7 @@ def test_steps_predicted_by_another_version_are_not_used(member: User) -> None:
 
 
 def _reported(analysis: Analysis, **changes: Any) -> None:
-    record = _record(analysis_id=analysis.pk, **changes)
+    record = recorded_run(analysis_id=analysis.pk, **changes)
     document = {"id": str(uuid4()), "host": "node-3", "record": record.to_dict()}
     store_report(analysis.owner, document)
 

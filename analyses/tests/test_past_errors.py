@@ -14,8 +14,8 @@ from analyses.models import Analysis, Status
 from analyses.pages.past_errors import ErrorRow, past_errors
 from analyses.stored_result import result_of
 from analyses.tests.factories import make_analysis, make_request, make_result, make_trial
+from analyses.tests.recorded_runs import recorded_run
 from analyses.tests.test_measured_steps import _measured
-from analyses.tests.test_training_runs import _record
 from analyses.training_runs.services import store_report
 from engine.interface.workload import Workload
 from engine.prediction.past_errors import Errors, Group, Predicted, percentile
@@ -31,7 +31,7 @@ def rows_of(analysis: Analysis, tab: str) -> list[ErrorRow]:
 
 def report(analysis: Analysis, **changes: Any) -> None:
     """Store an analysis's training run."""
-    record = _record(analysis_id=analysis.pk, **changes)
+    record = recorded_run(analysis_id=analysis.pk, **changes)
     document = {"id": str(uuid4()), "host": "node-3", "record": record.to_dict()}
     store_report(analysis.owner, document)
 

@@ -1,21 +1,14 @@
 from __future__ import annotations
 
-import html
 import json
-import platform
-import re
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import User
-from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
-from pytest_django.live_server_helper import LiveServer
 from rest_framework.test import APIClient
 
 from analyses import services
@@ -36,24 +29,20 @@ from analyses.stored_result import result_columns
 from analyses.tests.factories import (
     make_analysis,
     make_global_batch,
-    make_request,
     make_result,
     make_training,
     make_user,
 )
 from analyses.tests.query_answers import answer_next, plan_with_answers
+from analyses.tests.recorded_runs import recorded_run, report_of
 from analyses.training_runs.services import store_report, why_not_verified
 from analyses.training_runs.side_by_side import side_by_side
 from engine.answer.amounts import trial_at
-from engine.core.choices import Precision
 from engine.core.numbers import significant
 from engine.core.sizes import gib_number
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import Source
-from engine.interface.workload import Workload
-from engine.recording import Loop, TrainingRecord
-from memorymark_site.accounts import tokens
-from memorymark_site.accounts.models import ApiToken, Scope
+from memorymark_site.accounts.models import ApiToken
 
 pytestmark = pytest.mark.database
 
@@ -62,37 +51,6 @@ PARAMETERS = next(
     trial.breakdown["parameters"] for trial in make_result().trials if trial.breakdown
 )
 """Bytes of the model's in :func:`make_result`."""
-
-
-def _record(**changes: Any) -> TrainingRecord:
-    return replace(
-        TrainingRecord(
-            batch_size=128,
-            steps=100,
-            samples=12_800,
-            warm_up_steps=5,
-            timed_steps=95,
-            device="cuda",
-            device_name="NVIDIA A10",
-            device_total_bytes=23_696_375_808,
-            started_at="2026-03-01T12:00:00+00:00",
-            ended_at="2026-03-01T12:30:00+00:00",
-            loop=Loop.TRAINER,
-            step_seconds=0.35,
-            step_seconds_low=0.34,
-            step_seconds_high=0.37,
-            samples_per_second=365.0,
-            peak_allocated_bytes=11_000_000_000,
-            peak_reserved_bytes=11_500_000_000,
-            precision="fp32",
-        ),
-        **changes,
-    )
-
-
-def _report(record: TrainingRecord | None = None, **changes: Any) -> dict[str, Any]:
-    report = {"id": str(uuid4()), "host": "node-3", "record": (record or _record()).to_dict()}
-    return json.loads(json.dumps(report | changes))  # type: ignore[no-any-return]  # JSON is Any
 
 
 def _api(member: User) -> APIClient:
@@ -168,7 +126,7 @@ def test_settings_outside_the_analysis_do_not_matter(changes: dict[str, Any]) ->
 def test_the_global_batch_must_be_kept(accumulation: int, verifies: bool) -> None:
     result = replace(make_result(), global_batch=make_global_batch(512, accumulation=4))
     request = AnalysisRequest.parse({"model": "bert", "gpu": "a10", "global_batch_size": 512})
-    record = _record(gradient_accumulation=accumulation)
+    record = recorded_run(gradient_accumulation=accumulation)
 
     assert (why_not_verified(request, "", result, record) == "") == verifies
 
@@ -186,7 +144,7 @@ def test_a_measured_analysis_is_verified_on_its_gpu(
     measured_gpu: str, trained_on: str, verifies: bool
 ) -> None:
     request = AnalysisRequest.parse({"model": "bert", "gpu": "local"})
-    record = _record(device_name=trained_on)
+    record = recorded_run(device_name=trained_on)
 
     assert (why_not_verified(request, measured_gpu, make_result(), record) == "") == verifies
 
@@ -194,14 +152,14 @@ def test_a_measured_analysis_is_verified_on_its_gpu(
 def _why_not(**changes: Any) -> str:
     request = AnalysisRequest.parse({"model": "bert", "gpu": "a10"})
     result = make_result(software={"torch": "2.13.0", "peft": "0.17.0"})
-    return why_not_verified(request, "", result, _record(**changes))
+    return why_not_verified(request, "", result, recorded_run(**changes))
 
 
 # The API
 
 
 def test_a_training_run_is_stored_with_its_record(api: APIClient, analysis: Analysis) -> None:
-    answer = api.post(URL, _report(_record(analysis_id=analysis.pk)), format="json")
+    answer = api.post(URL, report_of(recorded_run(analysis_id=analysis.pk)), format="json")
 
     assert answer.status_code == 201
     assert answer.json()["verifies"]
@@ -212,14 +170,14 @@ def test_a_training_run_is_stored_with_its_record(api: APIClient, analysis: Anal
 
 
 def test_a_training_run_without_an_analysis_is_stored_too(api: APIClient) -> None:
-    body = api.post(URL, _report(), format="json").json()
+    body = api.post(URL, report_of(), format="json").json()
 
     assert (body["analysis"], body["verifies"]) == (None, False)
     assert api.get(URL).json()["count"] == 1
 
 
 def test_the_same_report_twice_is_stored_once(api: APIClient) -> None:
-    report = _report()
+    report = report_of()
 
     assert api.post(URL, report, format="json").status_code == 201
     assert api.post(URL, report, format="json").status_code == 200
@@ -229,14 +187,14 @@ def test_the_same_report_twice_is_stored_once(api: APIClient) -> None:
 
 
 def test_a_member_cannot_take_over_anothers_report(api: APIClient) -> None:
-    report = _report()
+    report = report_of()
     api.post(URL, report, format="json")
 
     assert _api(make_user("eve")).post(URL, report, format="json").status_code == 409
 
 
 def test_members_only_report_to_their_own_analyses(analysis: Analysis) -> None:
-    report = _report(_record(analysis_id=analysis.pk))
+    report = report_of(recorded_run(analysis_id=analysis.pk))
     refused = _api(make_user("eve")).post(URL, report, format="json")
 
     assert refused.status_code == 400
@@ -247,7 +205,7 @@ def test_members_only_report_to_their_own_analyses(analysis: Analysis) -> None:
 
 
 def test_members_see_their_own_training_runs_and_admins_all(api: APIClient) -> None:
-    api.post(URL, _report(), format="json")
+    api.post(URL, report_of(), format="json")
 
     assert _api(make_user("eve")).get(URL).json()["count"] == 0
     assert _api(make_user("boss", is_staff=True)).get(URL).json()["count"] == 1
@@ -262,18 +220,18 @@ def test_members_see_their_own_training_runs_and_admins_all(api: APIClient) -> N
         ({"colour": "red"}, "colour"),
         ({"record": []}, "record"),
         ({"record": {}}, "record.batch_size"),
-        ({"record": _record().to_dict() | {"batch_size": 0}}, "record.batch_size"),
-        ({"record": _record().to_dict() | {"schema_version": 9}}, "record.schema_version"),
-        ({"record": _record().to_dict() | {"analysis_id": 999}}, "record.analysis_id"),
-        ({"record": _record().to_dict() | {"model_name": "\ud800"}}, "record"),
-        ({"record": _record().to_dict() | {"model_name": "\0"}}, "record"),
-        ({"record": _record().to_dict() | {"step_seconds": 1e999}}, "record.step_seconds"),
+        ({"record": recorded_run().to_dict() | {"batch_size": 0}}, "record.batch_size"),
+        ({"record": recorded_run().to_dict() | {"schema_version": 9}}, "record.schema_version"),
+        ({"record": recorded_run().to_dict() | {"analysis_id": 999}}, "record.analysis_id"),
+        ({"record": recorded_run().to_dict() | {"model_name": "\ud800"}}, "record"),
+        ({"record": recorded_run().to_dict() | {"model_name": "\0"}}, "record"),
+        ({"record": recorded_run().to_dict() | {"step_seconds": 1e999}}, "record.step_seconds"),
     ],
 )
 def test_invalid_reports_are_refused_by_field(
     api: APIClient, changes: dict[str, Any], field: str
 ) -> None:
-    body = json.dumps(_report() | changes)
+    body = json.dumps(report_of() | changes)
     answer = api.post(URL, body, content_type="application/json")
 
     assert answer.status_code == 400
@@ -287,7 +245,7 @@ def test_garbage_is_a_400(api: APIClient, body: bytes) -> None:
 
 
 def test_deleting_an_analysis_keeps_its_training_runs(api: APIClient, analysis: Analysis) -> None:
-    api.post(URL, _report(_record(analysis_id=analysis.pk)), format="json")
+    api.post(URL, report_of(recorded_run(analysis_id=analysis.pk)), format="json")
     analysis.delete()
 
     assert Training.objects.get().analysis is None
@@ -297,7 +255,7 @@ def test_a_report_that_comes_before_the_result_verifies_it_later(
     api: APIClient, member: User
 ) -> None:
     running = make_analysis(member, Status.RUNNING)
-    body = api.post(URL, _report(_record(analysis_id=running.pk)), format="json").json()
+    body = api.post(URL, report_of(recorded_run(analysis_id=running.pk)), format="json").json()
     _reported(api, running, batch_size=64)
     assert body["verifies"] is False
 
@@ -327,7 +285,7 @@ def verified(member: User) -> Total:
 
 
 def _reported(api: APIClient, analysis: Analysis, **changes: Any) -> None:
-    report = _report(_record(analysis_id=analysis.pk, **changes))
+    report = report_of(recorded_run(analysis_id=analysis.pk, **changes))
     assert api.post(URL, report, format="json").status_code == 201
 
 
@@ -467,133 +425,6 @@ def test_a_toy_on_a_cpu_does_not_stand_beside_the_prediction(
     assert "Reported here, but not counted:" in page
 
 
-# From a training job or a file to the page
-
-
-def test_the_lines_of_the_page_and_nothing_else_bring_the_run_to_its_prediction(
-    live_server: LiveServer,
-    client: Client,
-    member: User,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    cpu = f"CPU ({platform.processor() or platform.machine()})"
-    request = make_request(gpu="local", current_batch_size=16)
-    result = replace(
-        make_result(source=Source.MEASURED), workload=Workload("bert", precision=Precision.FP32)
-    )
-    analysis = make_analysis(member, Status.SUCCEEDED, result, request=request, measured_gpu=cpu)
-    page = client_page(client, member, analysis)
-    lines = re.search(r'id="config-3">(.*?)</code>', page, re.DOTALL)
-    variables = re.search(r'id="config-variables">(.*?)</code>', page, re.DOTALL)
-    assert lines
-    assert variables
-    assert "export MEMORYMARK_URL=http://testserver" in variables[1]
-    monkeypatch.setenv("MEMORYMARK_URL", live_server.url)
-    token = tokens.create(member, "training", Scope.WRITE, 7)[1]
-    monkeypatch.setenv("MEMORYMARK_TOKEN", token)
-    monkeypatch.setenv("MEMORYMARK_OUTBOX", str(tmp_path))
-    config = transformers.BertConfig(
-        vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
-    )
-    sample = {"input_ids": torch.zeros(4, dtype=torch.long), "labels": torch.tensor(0)}
-    script = html.unescape(lines[1]).replace("memorymark.", "engine.")
-    names = {
-        "torch": torch,
-        "model": transformers.AutoModelForSequenceClassification.from_config(config),
-        "dataset": [sample] * (128 * 8),
-        "DataLoader": torch.utils.data.DataLoader,
-    }
-    exec(script, names)  # noqa: S102  # as it is pasted
-
-    run = Training.objects.get()
-    assert run.analysis == analysis
-    assert (run.batch_size, run.record["model_name"]) == (128, "bert")
-    assert "Not verified by the last run: its model has" in _page(client, member, analysis)
-
-
-def test_other_members_read_lines_that_write_a_file(client: Client, analysis: Analysis) -> None:
-    page = client_page(client, make_user("eve"), analysis)
-
-    assert "to_lab" not in page
-    assert 'to_file("training_runs.jsonl")' in html.unescape(page)
-    assert "upload-runs" not in page
-
-
-def client_page(client: Client, member: User, analysis: Analysis) -> str:
-    client.force_login(member)
-    return client.get(f"/{analysis.pk}/").content.decode()
-
-
-def _file(*records: TrainingRecord) -> SimpleUploadedFile:
-    text = "".join(json.dumps(record.to_dict()) + "\n" for record in records)
-    return SimpleUploadedFile("training_runs.jsonl", text.encode())
-
-
-def _upload(client: Client, analysis: Analysis, file: SimpleUploadedFile) -> str:
-    answer = client.post(f"/{analysis.pk}/training-runs/", {"file": file}, follow=True)
-    return " ".join(answer.content.decode().split())
-
-
-def test_a_file_is_uploaded_to_the_page_and_its_runs_stand_there(
-    client: Client, member: User, analysis: Analysis
-) -> None:
-    client.force_login(member)
-    other = make_analysis(member, Status.SUCCEEDED)
-    runs = (_record(), _record(steps=101, analysis_id=other.pk))
-    page = _upload(client, analysis, _file(*runs))
-
-    assert "2 training runs added." in page
-    assert f"Some name another analysis and are there: #{other.pk}." in page
-    assert "Verified: measured 365" in page
-    assert Training.objects.get(analysis=other).verifies
-    page = _upload(client, analysis, _file(*runs))
-    assert "0 training runs added. 2 had been reported before." in page
-    assert Training.objects.count() == 2
-
-
-def test_a_run_reported_without_an_analysis_finds_it_later(
-    client: Client, api: APIClient, member: User, analysis: Analysis
-) -> None:
-    record = _record()
-    api.post(URL, _report(record, id=record.id), format="json")
-    named = _report(replace(record, analysis_id=analysis.pk), id=record.id)
-
-    answer = api.post(URL, named, format="json")
-    assert (answer.status_code, answer.json()["verifies"]) == (200, True)
-    assert Training.objects.get().analysis == analysis
-    elsewhere = make_analysis(member, Status.SUCCEEDED)
-    again = _report(replace(record, analysis_id=elsewhere.pk), id=record.id)
-    assert api.post(URL, again, format="json").status_code == 409  # it stays where it is
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"\xff\xfe", b"[]", b"{}", b"[" * 100_000, b"\0", b'{"batch_size": 1e999}'],
-)
-def test_a_file_that_is_no_recording_adds_nothing(
-    client: Client, member: User, analysis: Analysis, content: bytes
-) -> None:
-    client.force_login(member)
-    page = _upload(client, analysis, SimpleUploadedFile("runs.jsonl", content))
-
-    assert "Nothing was added: " in page or "Choose a file" in page
-    assert not Training.objects.exists()
-
-
-def test_a_file_with_one_wrong_run_adds_nothing(
-    client: Client, member: User, analysis: Analysis
-) -> None:
-    client.force_login(member)
-    foreign = make_analysis(make_user("eve"), Status.SUCCEEDED)
-    page = _upload(client, analysis, _file(_record(), _record(steps=109, analysis_id=foreign.pk)))
-
-    assert f"you have no analysis {foreign.pk}" in page
-    assert not Training.objects.exists()
-
-
 def test_runs_of_other_models_that_verified_before_do_so_no_more(member: User) -> None:
     migration = import_module("analyses.migrations.0045_runs_of_other_models")
     right, mixed, wrong = (
@@ -620,7 +451,7 @@ def test_a_run_as_recommended_before_verifies_no_decision_that_came_later(
     member: User, analysis: Analysis
 ) -> None:
     plans.submit(member, QueryKind.PLAN, plans.plan_request(analysis))
-    run, _ = store_report(member, _report(_record(analysis_id=analysis.pk)))
+    run, _ = store_report(member, report_of(recorded_run(analysis_id=analysis.pk)))
     assert run.verifies
     answer_next(QueryKind.PLAN, plan_with_answers())
     assert not Training.objects.get(pk=run.pk).verifies
