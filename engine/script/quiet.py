@@ -83,8 +83,8 @@ def keep_quiet() -> Scratch:
     os.environ.update(OFFLINE)
     namespace("huggingface_hub.constants")["HF_HUB_OFFLINE"] = True  # it may have been read already
     patches = {
-        (socket.socket, "connect"): _refuse_the_network,
-        (socket.socket, "connect_ex"): _refuse_the_network,
+        (socket.socket, "connect"): _on_this_machine(socket.socket.connect),
+        (socket.socket, "connect_ex"): _on_this_machine(socket.socket.connect_ex),
         (socket, "getaddrinfo"): _no_such_name,
         (subprocess.Popen, "__init__"): _launching(subprocess.Popen.__init__),
     }
@@ -186,8 +186,15 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Stands for a function that writes."""
 
 
-def _refuse_the_network(connection: socket.socket, address: Any) -> NoReturn:
-    raise ConnectionRefusedError(f"{_NO_NETWORK} (it wanted {address})")
+def _on_this_machine(connect: Callable[[socket.socket, Any], Any]) -> Callable[..., Any]:
+    """Connects to sockets that are files, by which a loader's workers hand over their tensors."""
+
+    def connected(connection: socket.socket, address: Any) -> Any:
+        if connection.family == socket.AF_UNIX:
+            return connect(connection, address)
+        raise ConnectionRefusedError(f"{_NO_NETWORK} (it wanted {address})")
+
+    return connected
 
 
 def _no_such_name(host: Any, *_: Any, **__: Any) -> NoReturn:

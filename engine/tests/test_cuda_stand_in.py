@@ -91,13 +91,16 @@ def test_an_analysis_ends_in_a_certified_answer(small_model: list[str]) -> None:
 
 
 def test_a_script_for_cuda_alone_is_analysed_on_the_gpu_that_is_here(tmp_path: Path) -> None:
-    """It is traced as on that GPU, from the search for its loaders on; on a CPU it would warn."""
+    """It is traced as on that GPU, from the search for its loaders on; on a CPU it would warn.
+
+    Its loader has workers, which hand over their tensors by sockets.
+    """
     script = loop(tmp_path, made="torch.autocast('cuda', dtype=torch.bfloat16).__enter__()")
-    asked = ("--gpu", "local", "--memory-limit", LIMIT, "--batch-multiple", "1024", "--json")
+    asked = ("--gpu", "local", "--memory-limit", "384MiB", "--batch-multiple", "1024", "--json")
     result = json.loads(run("-m", "engine", "analyze", str(script.path), *asked))
     assert result["current_batch_size"] == 8
     assert result["next_batch_size_fails"]
-    assert result["gpu"]["name"] == "NVIDIA A10"
+    assert result["gpu"]["name"].startswith("NVIDIA A10")
 
 
 def _find(value: Any, name: str) -> dict[str, Any]:

@@ -318,6 +318,15 @@ class TestNothingStaysBehind:
             with pytest.raises(CannotTrace, match="keeps a script off the network"):
                 trace_script(loop(tmp_path, before=before), 2, None)
 
+    def test_sockets_of_this_machine_are_no_network(self, tmp_path: Path) -> None:
+        """A loader's workers hand over their tensors by them."""
+        name = str(tmp_path / "listener")
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(name)
+            server.listen()
+            before = f"import socket; socket.socket(socket.AF_UNIX).connect({name!r})"
+            assert trace_script(loop(tmp_path, before=before), 2, None).sizes
+
 
 class TestTheCommandLine:
     def test_an_optimizer_without_state_is_seen_too(self, tmp_path: Path) -> None:
@@ -407,7 +416,7 @@ class TestTheCommandLine:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         some = {name: GPUS[name] for name in ("t4", "a10", "a6000")}
-        monkeypatch.setattr("engine.prediction.gpu_comparison.known_gpus", lambda: some)
+        monkeypatch.setattr("engine.prediction.gpu_comparison.known_gpus", lambda *_: some)
         assert main(["plan", loop(tmp_path).path, "--gpu", "a10"]) == 0
         out, err = capsys.readouterr()
         assert "train.py (script)" in out
