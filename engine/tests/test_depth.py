@@ -108,12 +108,12 @@ def test_what_frees_gradients_in_another_order_is_traced_as_a_whole(
 
 @small
 @pytest.mark.slow
-def test_gradients_that_add_up_over_all_blocks_need_two_more(
+def test_gradients_that_add_up_over_all_blocks_come_out_as_in_the_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     deep(monkeypatch, num_hidden_layers=19)
     how = assert_same_as_whole(small_workload("deberta-v3"))
-    assert how == "with 4 to 6 blocks in place of 19"
+    assert how == "with 2 to 4 blocks in place of 19"
 
 
 @small

@@ -39,7 +39,7 @@ KEPT = KeptTraces(most=64)
 def few_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     some = {name: GPUS[name] for name in ("a10", "h100")}
     monkeypatch.setattr(plan_module, "GPUS", some)
-    monkeypatch.setattr(plan_module, "known_gpus", lambda: some)
+    monkeypatch.setattr(plan_module, "known_gpus", lambda *_: some)
     monkeypatch.setattr(plan_module, "processes_here", lambda: 1)
 
 
