@@ -1,0 +1,1 @@
+"""Training jobs that report themselves: ``services`` stores them, ``gpu_hours`` adds them up."""
