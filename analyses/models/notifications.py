@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from analyses.models.analysis import Analysis
+from analyses.models.states import Delivery
 
 MAX_URL_LENGTH = 2000
 
@@ -16,11 +17,26 @@ class Channel(models.TextChoices):
 
     EMAIL = "email", "E-mail"
     WEBHOOK = "webhook", "Webhook"
+    LAB = "lab", "Lab channel"
+
+
+class Event(models.TextChoices):
+    """The events that members choose a channel for."""
+
+    ENDED = "ended", "My analyses end"
+    MENTION = "mention", "Someone mentions a change to me"
+    PREDICTION = "prediction", "A run verifies or misses a prediction"
+    ADVICE = "advice", "Advice for my jobs"
+
+
+def all_events() -> list[str]:
+    return list(Event.values)
 
 
 class NotificationChoices(models.Model):
-    """A member's choices about notifications of ended analyses; without a row, none are sent.
+    """A member's choices about notifications; without a row, none are sent.
 
+    ``email_events`` and the like are those that a channel is for, once it is on.
     ``webhook_secret`` signs the messages to the webhook. Only analyses that took longer than
     ``only_after_seconds``, from queued to ended, are notified of.
     """
@@ -29,7 +45,11 @@ class NotificationChoices(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notification_choices"
     )
     by_email = models.BooleanField(default=False)
+    email_events = models.JSONField(default=all_events)
     by_webhook = models.BooleanField(default=False)
+    webhook_events = models.JSONField(default=all_events)
+    by_lab_channel = models.BooleanField(default=False)
+    lab_channel_events = models.JSONField(default=all_events)
     webhook_url = models.CharField(max_length=MAX_URL_LENGTH, blank=True)
     webhook_secret = models.CharField(max_length=100)
     only_after_seconds = models.PositiveIntegerField(default=60)
@@ -63,26 +83,70 @@ class Mention(models.Model):
         return f"mention of analysis {self.analysis_id} by {self.by}"
 
 
-class Delivery(models.TextChoices):
-    """The states of a notification: those of its job, as the page names them."""
+class Concern(models.TextChoices):
+    """The reasons for an entry in a member's inbox."""
 
-    WAITING = "waiting", "Waiting"
-    SENDING = "sending", "Sending"
-    SENT = "sent", "Sent"
-    GIVEN_UP = "given_up", "Given up"
+    MENTION = "mention", "Mentioned"
+    DECISION = "decision", "Decision waiting"
+    FAILED = "failed", "Failed"
+    VERIFIED = "verified", "Prediction verified"
+    MISSED = "missed", "Prediction missed"
+    ADVICE = "advice", "Advice for your job"
+
+
+class InboxEntry(models.Model):
+    """Something that concerns a member, about one analysis; :mod:`analyses.inbox` writes it.
+
+    ``text`` is what a training run showed; that of other entries follows from the analysis or from
+    ``mention``. There is one entry of each kind for an analysis, and one for each mention.
+    """
+
+    MAX_TEXT_LENGTH = 300
+
+    member = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="inbox"
+    )
+    kind = models.CharField(max_length=20, choices=Concern)
+    analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="inbox_entries")
+    mention = models.OneToOneField(
+        Mention, on_delete=models.CASCADE, null=True, blank=True, related_name="entry"
+    )
+    text = models.CharField(max_length=MAX_TEXT_LENGTH, blank=True)
+    at = models.DateTimeField(db_default=Now())
+    read_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        verbose_name_plural = "inbox entries"
+        indexes = (
+            models.Index(fields=("member", "-id"), name="inbox_of_a_member"),
+            models.Index(
+                fields=("member",), condition=models.Q(read_at=None), name="unread_of_a_member"
+            ),
+        )
+        constraints = (
+            models.UniqueConstraint(
+                fields=("analysis", "kind", "member"),
+                condition=models.Q(mention=None),
+                name="one_entry_of_a_kind",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind} of analysis {self.analysis_id} for {self.member}"
 
 
 class Notification(models.Model):
-    """The message about an analysis that has ended, or that was mentioned, by one channel.
+    """The message about an analysis that has ended, or about an inbox entry, by one channel.
 
-    Written in the transaction of the final state or the mention, so that neither exists without the
-    other. ``mention`` is empty for one that has ended. ``status`` follows its job, which also
+    Written in the transaction of the final state or the entry, so that neither exists without the
+    other. ``entry`` is empty for an analysis that has ended. ``status`` follows its job, which also
     has the time of the next try.
     """
 
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="notifications")
-    mention = models.ForeignKey(
-        Mention, on_delete=models.CASCADE, null=True, blank=True, related_name="notifications"
+    entry = models.ForeignKey(
+        InboxEntry, on_delete=models.CASCADE, null=True, blank=True, related_name="notifications"
     )
     channel = models.CharField(max_length=20, choices=Channel)
     status = models.CharField(max_length=20, choices=Delivery, default=Delivery.WAITING)
@@ -94,12 +158,10 @@ class Notification(models.Model):
         constraints = (
             models.UniqueConstraint(
                 fields=("analysis", "channel"),
-                condition=models.Q(mention=None),
+                condition=models.Q(entry=None),
                 name="told_once_by_a_channel",
             ),
-            models.UniqueConstraint(
-                fields=("mention", "channel"), name="mentioned_once_by_a_channel"
-            ),
+            models.UniqueConstraint(fields=("entry", "channel"), name="entry_once_by_a_channel"),
         )
 
     def __str__(self) -> str:

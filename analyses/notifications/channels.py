@@ -1,4 +1,4 @@
-"""The channels by which members choose to be notified: e-mail and webhook."""
+"""The channels by which members choose to be notified: e-mail, webhook and the lab's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
 
-from analyses.models import Channel, NotificationChoices
-from analyses.notifications import webhook
+from analyses.models import Channel, Event, NotificationChoices
+from analyses.notifications import lab_channel, webhook
 from analyses.notifications.message import Message
 from analyses.notifications.webhook import NotDelivered, new_secret
 from memorymark_site.accounts.mail import sends_email
@@ -33,6 +33,10 @@ def send(message: Message, channel: str, choices: NotificationChoices) -> str:
         raise NotDelivered(LOCKED_OUT)
     if channel == Channel.EMAIL:
         return _send_email(message, choices)
+    if channel == Channel.LAB:
+        if not choices.by_lab_channel:
+            raise NotDelivered(TURNED_OFF)
+        return lab_channel.post(message, to=choices.member.get_username())
     return _call_webhook(message, choices)
 
 
@@ -75,9 +79,18 @@ def choices_of(member: User) -> NotificationChoices:
     return chosen or NotificationChoices(member=member)
 
 
-def channels_of(choices: NotificationChoices) -> list[Channel]:
-    ways = {Channel.EMAIL: choices.by_email, Channel.WEBHOOK: choices.by_webhook}
-    return [channel for channel, chosen in ways.items() if chosen]
+def channels_of(choices: NotificationChoices, event: Event | None = None) -> list[Channel]:
+    """The channels that are on; of an event, those chosen for it."""
+    ways = {
+        Channel.EMAIL: (choices.by_email, choices.email_events),
+        Channel.WEBHOOK: (choices.by_webhook, choices.webhook_events),
+        Channel.LAB: (choices.by_lab_channel, choices.lab_channel_events),
+    }
+    return [
+        channel
+        for channel, (is_on, events) in ways.items()
+        if is_on and (event is None or event in events)
+    ]
 
 
 def save_choices(member: User, chosen: Mapping[str, object]) -> None:

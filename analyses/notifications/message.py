@@ -11,17 +11,25 @@ from uuid import uuid4
 from django.conf import settings
 from django.urls import reverse
 
-from analyses.chips import chips, name_of
+from analyses import inbox
+from analyses.figures.chips import chips, name_of
 from analyses.figures.decision import DecisionFigures, decision_figures
 from analyses.formatting import duration, model_name
-from analyses.models import Analysis, Mention, Status
+from analyses.models import Analysis, Concern, InboxEntry, Status
 from engine.core.numbers import usd
 
 VERSION = 1
 """Version of the JSON: incremented when a field changes its meaning or is removed, not when one is
 added."""
 
-ENDED, MENTIONED, TEST = "analysis.ended", "analysis.mentioned", "test"
+ENDED, TEST = "analysis.ended", "test"
+EVENTS = {
+    Concern.MENTION: "analysis.mentioned",
+    Concern.VERIFIED: "prediction.verified",
+    Concern.MISSED: "prediction.missed",
+    Concern.ADVICE: "job.advice",
+}
+"""The events of inbox entries; those of analyses that ended are :data:`ENDED`."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +100,14 @@ def _worth(decision: DecisionFigures | None) -> list[str]:
     return [f"{per_year} at assumed hours and prices; the speedup is {decision.source}."]
 
 
-def of_mention(mention: Mention) -> Message:
-    """The message about an analysis for which another member mentioned a change."""
-    analysis, by = mention.analysis, mention.by.get_username()
+def of_entry(entry: InboxEntry) -> Message:
+    """The message about an inbox entry: a mention, or what a training run showed."""
+    analysis, text = entry.analysis, inbox.sentence(entry)
     url = public_url("analyses:detail", analysis.pk)
-    worth = f"{usd(mention.usd_per_year)} per year at assumed hours and prices"
-    headline = _one_line(f"{by} mentions {name_of(analysis)}: {mention.change}")
-    text = f"{mention.change} would save {worth}."
-    lines = [f"{text} Mentioned by {by}.", "", url, "", f"Settings: {' · '.join(chips(analysis))}"]
+    headline = _one_line(f"{entry.get_kind_display()}: {name_of(analysis)}")
+    lines = [text, "", url, "", f"Settings: {' · '.join(chips(analysis))}"]
     payload = of_test().payload | {
-        "event": MENTIONED,
+        "event": EVENTS[Concern(entry.kind)],
         "text": _one_line(f"{headline}. {text}"),
         "id": analysis.pk,
         "url": url,
@@ -109,7 +115,7 @@ def of_mention(mention: Mention) -> Message:
         "model": analysis.model,
         "gpu": analysis.measured_gpu or analysis.gpu,
     }
-    return Message(f"mention-{mention.pk}", f"[MemoryMark] {headline}", "\n".join(lines), payload)
+    return Message(f"entry-{entry.pk}", f"[MemoryMark] {headline}", "\n".join(lines), payload)
 
 
 def of_test() -> Message:

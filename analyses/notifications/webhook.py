@@ -17,7 +17,7 @@ import io
 import secrets
 import socket
 import ssl
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from time import monotonic, time
@@ -82,12 +82,23 @@ def call(
     Raises:
         NotDelivered: In every other case.
     """
+    return _post(url, body, allowed_hosts, _signed(secret, message_id, body))
+
+
+def post(url: str, body: bytes, allowed_hosts: Collection[str]) -> int:
+    """Send JSON unsigned, to a receiver that knows its sender by the URL; else as :func:`call`."""
+    return _post(url, body, allowed_hosts, {})
+
+
+def _post(
+    url: str, body: bytes, allowed_hosts: Collection[str], more_headers: Mapping[str, str]
+) -> int:
     deadline = _Deadline(LIMIT_SECONDS)
     try:
         address = parse(url)
         ips = resolve(address, allowed_hosts, deadline.left())
         with closing(_Connection(address, ips, deadline)) as connection:
-            headers = _headers(address, secret, message_id, body)
+            headers = {**_headers(address), **more_headers}
             connection.request("POST", address.target, body, headers)
             answer = HTTPResponse(_Reader(connection.sock, deadline), method="POST")  # type: ignore[arg-type]  # makefile is all it needs of a socket
             answer.begin()
@@ -104,14 +115,19 @@ def call(
         raise NotDelivered(str(error) or type(error).__name__) from error
 
 
-def _headers(address: Address, secret: str, message_id: str, body: bytes) -> dict[str, str]:
-    now = int(time())
+def _headers(address: Address) -> dict[str, str]:
     return {
         "Host": address.authority,
         "User-Agent": "MemoryMark",
         "Content-Type": "application/json",
         "Accept": "*/*",
         "Connection": "close",
+    }
+
+
+def _signed(secret: str, message_id: str, body: bytes) -> dict[str, str]:
+    now = int(time())
+    return {
         "webhook-id": message_id,
         "webhook-timestamp": str(now),
         "webhook-signature": signature(secret, message_id, now, body),

@@ -1,4 +1,4 @@
-"""The page where members choose how to be notified of finished analyses."""
+"""The page where members choose how to be notified, and of what."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from analyses.jobs.kinds import NOTIFICATION_PAUSES
-from analyses.models import Mention, Notification, NotificationChoices
+from analyses.lab import lab_settings
+from analyses.models import Event, Notification, NotificationChoices
 from analyses.models.notifications import MAX_URL_LENGTH
 from analyses.notifications import channels, message
 from analyses.notifications.address import WrongAddress, parse, resolve
 from analyses.notifications.channels import HOW_TO_SEND_EMAIL, NO_ADDRESS
+from analyses.notifications.lab_channel import NOT_SET_UP
 from analyses.notifications.webhook import LIMIT_SECONDS, NotDelivered
 from analyses.pages.access import MemberRequest
 from memorymark_site.accounts.mail import sends_email
 from memorymark_site.accounts.roles import Role, needs
 
 SHOWN_NOTIFICATIONS = 20
-SHOWN_MENTIONS = 10
 
 
 @needs(Role.VIEWER)  # a former member can still turn notifications off
@@ -38,15 +39,12 @@ def choose(request: MemberRequest) -> HttpResponse:
         messages.success(request, "Saved.")
         return redirect("analyses:notifications")
     mine = Notification.objects.filter(analysis__owner=request.user).select_related(
-        "analysis", "job", "mention__by"
+        "analysis", "job", "entry"
     )
     context = {
         "form": form,
         "chosen": channels.choices_of(request.user),
         "notifications": mine.defer("analysis__request", "analysis__result")[:SHOWN_NOTIFICATIONS],
-        "mentions": Mention.objects.filter(analysis__owner=request.user).select_related(
-            "analysis", "by"
-        )[:SHOWN_MENTIONS],
         "most_tries": len(NOTIFICATION_PAUSES) + 1,
         "nav": "notifications",
     }
@@ -81,10 +79,20 @@ def send_test(request: MemberRequest) -> HttpResponse:
 MAX_SECONDS = 7 * 24 * 3600
 
 
+def _events(way: str) -> forms.MultipleChoiceField:
+    return forms.MultipleChoiceField(
+        required=False,
+        choices=Event.choices,
+        widget=forms.CheckboxSelectMultiple,
+        label=f"Notify me {way} when",
+    )
+
+
 class ChoicesForm(forms.ModelForm[NotificationChoices]):
     """E-mail, webhook, and how long an analysis has to take to be worth a notification."""
 
     by_email = forms.BooleanField(required=False, label="E-mail me")
+    email_events = _events("by e-mail")
     by_webhook = forms.BooleanField(required=False, label="Call a webhook")
     webhook_url = forms.CharField(
         required=False,
@@ -93,6 +101,13 @@ class ChoicesForm(forms.ModelForm[NotificationChoices]):
         help_text="An https:// or http:// URL with a public address.",
         widget=forms.URLInput(attrs={"placeholder": "https://", "inputmode": "url"}),
     )
+    webhook_events = _events("by webhook")
+    by_lab_channel = forms.BooleanField(
+        required=False,
+        label="Post to the lab's channel",
+        help_text="With your name, for everyone there to read.",
+    )
+    lab_channel_events = _events("in the lab's channel")
     only_after_seconds = forms.IntegerField(
         min_value=0,
         max_value=MAX_SECONDS,
@@ -103,7 +118,10 @@ class ChoicesForm(forms.ModelForm[NotificationChoices]):
 
     class Meta:
         model = NotificationChoices
-        fields = ("by_email", "by_webhook", "webhook_url", "only_after_seconds")
+        fields = (
+            "by_email", "email_events", "by_webhook", "webhook_url", "webhook_events",
+            "by_lab_channel", "lab_channel_events", "only_after_seconds",
+        )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -117,16 +135,14 @@ class ChoicesForm(forms.ModelForm[NotificationChoices]):
             raise forms.ValidationError(f"Not possible: {self._why_no_email}.")
         return wanted
 
+    def clean_by_lab_channel(self) -> bool:
+        wanted = bool(self.cleaned_data["by_lab_channel"])
+        if wanted and not lab_settings().channel_url:
+            raise forms.ValidationError(f"Not possible: {NOT_SET_UP}.")
+        return wanted
+
     def clean_webhook_url(self) -> str:
-        """Check the URL and what its host resolves to, as before each request too."""
-        url = str(self.cleaned_data["webhook_url"])
-        if not url:
-            return url
-        try:
-            resolve(parse(url), settings.WEBHOOK_HOSTS, LIMIT_SECONDS)
-        except (WrongAddress, OSError) as error:
-            raise forms.ValidationError(f"Not possible: {error}.") from error
-        return url
+        return checked_url(str(self.cleaned_data["webhook_url"]))
 
     def clean(self) -> dict[str, Any]:
         data: dict[str, Any] = super().clean() or self.cleaned_data
@@ -140,3 +156,18 @@ def why_no_email(address: str) -> str:
     if not sends_email():
         return HOW_TO_SEND_EMAIL
     return "" if address else NO_ADDRESS
+
+
+def checked_url(url: str) -> str:
+    """The URL, if a webhook may have it and what its host resolves to, as before each request too.
+
+    Raises:
+        ValidationError: With the reason.
+    """
+    if not url:
+        return url
+    try:
+        resolve(parse(url), settings.WEBHOOK_HOSTS, LIMIT_SECONDS)
+    except (WrongAddress, OSError) as error:
+        raise forms.ValidationError(f"Not possible: {error}.") from error
+    return url
