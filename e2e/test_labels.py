@@ -7,9 +7,9 @@ from playwright.sync_api import Page, expect
 
 from e2e import doing
 from e2e.browsing import Watch
-from e2e.conftest import ADMIN, ADMIN_PASSWORD, Account, Open
+from e2e.conftest import ADMIN, ADMIN_PASSWORD, Open
 from e2e.looking import look
-from e2e.running import Site
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 
@@ -71,3 +71,39 @@ def _is_labelled(page: Page, tag: str, note: str, author: str) -> None:
     expect(bar.get_by_role("link", name=tag)).to_be_visible()
     expect(bar.locator(".note")).to_contain_text(note)
     expect(bar.locator(".note")).to_contain_text(f"{author}, ")
+
+
+def test_tags_are_edited_in_their_row_by_the_keyboard(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    pk = doing.analyze(page, model="distilbert", gpu="t4", current_batch_size="16")
+    doing.wait_for_verdict(page)
+    page.goto("/history/")
+    edit = page.get_by_label(f"Edit tags of #{pk}")
+    edit.focus()
+    page.keyboard.press("Enter")
+    box = page.get_by_label(f"Tags of #{pk}, comma-separated")
+    expect(box).to_be_focused()
+    page.keyboard.type("thesis, chapter two")
+    look(page, "tags-in-a-row")
+    page.keyboard.press("Enter")
+    row = page.locator("tr", has=edit)
+    expect(row.get_by_role("link", name="chapter two")).to_be_visible()
+    expect(edit).to_be_focused()
+
+    page.keyboard.press("Enter")
+    expect(box).to_be_focused()  # before that, its keys are not listened to
+    box.fill("nothing of this")
+    page.keyboard.press("Escape")
+    expect(row.get_by_role("link", name="thesis")).to_be_visible()
+    expect(edit).to_be_focused()
+
+
+def test_without_javascript_tags_are_edited_on_a_page(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member, javascript=False)
+    page.goto("/history/")
+    page.locator(".edit-tags").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Tags and note")

@@ -13,15 +13,16 @@ from django.db.models import OuterRef, Subquery
 from django.utils.http import parse_etags
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, FailFast, Field
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
 from analyses import selectors
 from analyses.api.serializers import AnalysisSerializer
 from analyses.api.views import member_of
-from analyses.models import Note, Tag, Trial
+from analyses.models import Note, Project, Tag, Trial
 from analyses.pages.history.labels import MAX_TAGS, TAGGINGS, Labels, note_from, tag_names
+from analyses.projects import project_name
 
 IF_MATCH = OpenApiParameter(
     "If-Match",
@@ -36,7 +37,7 @@ LABELLED = OpenApiExample(
 
 
 class LabelsBody(BaseModel):
-    """The tags and the note of an analysis; what is left out stays as it is."""
+    """The tags, the note and the project of an analysis; what is left out stays as it is."""
 
     tags: Annotated[
         list[
@@ -45,6 +46,7 @@ class LabelsBody(BaseModel):
                 Field(json_schema_extra={"maxLength": Tag.LONGEST, "pattern": r"^[^\x00,]*$"}),
             ]
         ],
+        FailFast(),
         AfterValidator(tag_names),
         Field(
             description="All of its tags: stored in lower case, each once. An empty list removes "
@@ -60,11 +62,20 @@ class LabelsBody(BaseModel):
             json_schema_extra={"maxLength": Note.LONGEST, "pattern": r"^[^\x00]*$"},
         ),
     ] = None
+    project: Annotated[
+        str | None,
+        AfterValidator(lambda text: project_name(text or "")),
+        Field(
+            description="Name of its project, made if it is new. Empty or null takes it out of "
+            "its project.",
+            json_schema_extra={"maxLength": Project.LONGEST, "pattern": r"^[^\x00]*$"},
+        ),
+    ] = None
 
 
 _CHANGING = (
     "owner__username", "status", "started_at", "finished_at", "node", "attempt", "answered_from",
-    "adopted_at", "adopted_by__username", "failure_code", "failure_reason",
+    "adopted_at", "adopted_by__username", "failure_code", "failure_reason", "project__name",
 )  # fmt: skip
 """Columns that change during an analysis's life; its result changes only with its status."""
 

@@ -74,6 +74,7 @@ def test_missing_fields_stay_unchanged(
         ({"note": "x", "owner": "grace", "colour": "red"}, {"owner", "colour"}),
         ({"tags": "a, b"}, {"tags"}),
         ({"tags": None}, {"tags"}),
+        ({"tags": [1] * 100_000}, {"tags"}),
         ({"tags": ["a", 7]}, {"tags"}),
         ({"tags": ["a, b"]}, {"tags"}),
         ({"tags": ["x" * (Tag.LONGEST + 1)]}, {"tags"}),

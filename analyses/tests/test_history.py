@@ -17,7 +17,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from analyses import selectors
-from analyses.models import Analysis, Status
+from analyses.models import Analysis, Status, Trial
 from analyses.pages.history import columns, export, labels, views
 from analyses.pages.history.columns import COLUMNS
 from analyses.tests.factories import (
@@ -25,8 +25,10 @@ from analyses.tests.factories import (
     make_lengths,
     make_request,
     make_result,
+    make_training,
     make_user,
 )
+from engine.interface.trial import Source
 
 pytestmark = pytest.mark.database
 
@@ -141,7 +143,7 @@ def test_a_cancelled_analysis_does_not_stay_on_cancelling(page: Client, member: 
 
 def test_the_rows_only_poll_while_something_runs(page: Client, member: User) -> None:
     make_analysis(member, Status.SUCCEEDED)
-    assert 'hx-trigger="every' not in html_of(page)
+    assert 'hx-trigger="every' not in html_of(page).split("</header>")[1]
     running = make_analysis(member, Status.RUNNING)
     address = seen(html_of(page, member=member.username, columns="speedup"))
     assert page.get(address, headers=HTMX).status_code == 204
@@ -293,6 +295,57 @@ def test_columns_can_be_chosen(page: Client, lab: dict[str, Analysis]) -> None:
     assert 'value="gpu" checked' not in html
     wrong = html_of(page, columns=["beauty"])
     assert "Select a valid choice. beauty" in wrong
+
+
+def test_adopted_and_verified_are_shown_unless_other_columns_are_chosen(
+    page: Client, member: User
+) -> None:
+    adopted_at = datetime(2026, 3, 1, 8, tzinfo=UTC)
+    analysis = make_analysis(member, Status.SUCCEEDED, make_result(), adopted_at=adopted_at)
+    open_one = make_analysis(member, Status.SUCCEEDED, make_result(current=8))
+    for one, day in ((analysis, 5), (analysis, 4), (open_one, 3)):
+        ended_at = datetime(2026, 3, day, tzinfo=UTC)
+        make_training(one, recorded_at=ended_at, verifies=True)
+    assert '<time class="good" datetime="2026-03-04' in html_of(page)
+    first, second = csv_rows(page)
+    assert (first["adopted_at"], first["verified_at"]) == ("", "")  # a run alone verifies nothing
+    assert second["adopted_at"] == "2026-03-01T08:00:00+00:00"
+    assert second["verified_at"].startswith("2026-03-04")
+    assert ids_in(html_of(page, q="verified")) == [analysis.pk]
+    assert ids_in(html_of(page, q="-verified")) == [open_one.pk]
+    assert "Verified</th>" not in html_of(page, columns=["adopted"])
+
+
+def test_a_row_draws_its_speeds_and_an_export_has_their_numbers(page: Client, member: User) -> None:
+    analysis = make_analysis(member, Status.SUCCEEDED, make_result())
+    Trial.objects.filter(analysis=analysis).delete()
+    for attempt, batch, speed in ((1, 32, 150.0), (1, 8, 1.0), (2, 8, 100.0), (2, 64, 200.0)):
+        Trial.objects.create(
+            analysis=analysis,
+            attempt=attempt,
+            batch_size=batch,
+            fits=True,
+            source=Source.PREDICTED,
+            samples_per_second=speed,
+        )
+    make_analysis(member)  # without trials
+    html = html_of(page, columns=["speeds"])
+    assert html.count("<polyline") == 1
+    assert 'points="2.0,8.0 27.7,5.0 62.0,2.0"' in html
+    assert "100 samples/s at batch 8, 200 samples/s at batch 64" in html
+    none, row = csv_rows(page, columns=["speeds"])
+    assert row["samples_per_second_by_batch_size"] == "8: 100.0, 32: 150.0, 64: 200.0"
+    assert none["samples_per_second_by_batch_size"] == ""
+
+
+def test_rows_are_dense_unless_roomy_ones_are_wanted(page: Client, member: User) -> None:
+    make_analysis(member)
+    assert 'class="history stacked dense"' in html_of(page)
+    html = html_of(page, density="roomy", sort="model")
+    assert 'class="history stacked"' in html
+    assert 'name="density" value="roomy" checked' in html
+    assert 'href="?sort=-model&amp;density=roomy"' in html  # and so do links and saved views
+    assert "Choose one of roomy" in html_of(page, density="tight")
 
 
 def test_adopted_analyses_are_marked_and_can_be_filtered(page: Client, member: User) -> None:

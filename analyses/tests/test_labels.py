@@ -26,7 +26,7 @@ from analyses.pages.history.labels import (
     tags_in_use,
     write_labels,
 )
-from analyses.tests.factories import make_analysis, make_user
+from analyses.tests.factories import make_analysis, make_user, make_viewer
 from drills.lab import until
 
 pytestmark = pytest.mark.database
@@ -209,6 +209,60 @@ def test_a_form_without_a_version_overwrites_nothing(
     write_labels(analysis, [], "theirs", member)
     assert send(page, analysis, note="", **seen)[0] == 409
     assert Note.objects.get().text == "theirs"
+
+
+def in_row(page: Client, analysis: Analysis, **fields: str) -> str:
+    """The cell of tags in the history's row after it was opened, or saved with these fields."""
+    address = reverse("analyses:tags", args=[analysis.pk])
+    send = page.post if fields else page.get
+    response = send(address, fields, headers={"HX-Request": "true"})
+    assert response.status_code == 200
+    return str(response.content.decode())
+
+
+def test_tags_are_edited_in_a_row_and_the_note_is_kept(
+    page: Client, analysis: Analysis, member: User
+) -> None:
+    write_labels(analysis, ["thesis"], "mine", member)
+    form = in_row(page, analysis)
+    assert 'value="thesis"' in form
+    cell = in_row(page, analysis, tags="Thesis, new one", seen=seen_in(form))
+    assert "<form" not in cell
+    assert "new one</a>" in cell
+    assert labels_of(Analysis.objects.get()).tags == ("new one", "thesis")
+    assert labels_of(Analysis.objects.get()).note == "mine"
+
+
+def test_a_row_never_overwrites_tags_that_its_author_has_not_seen(
+    page: Client, analysis: Analysis, member: User
+) -> None:
+    form = in_row(page, analysis)
+    write_labels(analysis, ["hers"], None, member)
+    again = in_row(page, analysis, tags="mine", seen=seen_in(form))
+    assert "Tags now: hers." in again
+    assert 'value="mine"' in again
+    assert labels_of(Analysis.objects.get()).tags == ("hers",)
+    assert "mine</a>" in in_row(page, analysis, tags="mine", seen=seen_in(again))
+
+
+def test_a_row_says_what_is_wrong_with_tags(page: Client, analysis: Analysis) -> None:
+    cell = in_row(page, analysis, tags="x" * 41, seen="")
+    assert "at most 40 characters" in cell
+    assert not Tag.objects.exists()
+
+
+def test_without_htmx_a_row_leads_to_the_page_of_tags_and_note(
+    page: Client, analysis: Analysis
+) -> None:
+    response = page.get(reverse("analyses:tags", args=[analysis.pk]))
+    assert response["Location"] == reverse("analyses:labels", args=[analysis.pk])
+    html = page.get(reverse("analyses:list")).content.decode()
+    assert f'class="edit-tags" href="/{analysis.pk}/labels/"' in html
+
+
+def test_a_viewers_rows_have_no_form(client: Client, analysis: Analysis) -> None:
+    client.force_login(make_viewer())
+    assert "edit-tags" not in client.get(reverse("analyses:list")).content.decode()
 
 
 def test_the_same_sent_twice_is_no_conflict(page: Client, analysis: Analysis) -> None:

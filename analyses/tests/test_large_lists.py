@@ -1,4 +1,4 @@
-"""What keeps lists fast in a lab of a million analyses: far pages, counts and stretches of time."""
+"""Lists stay fast in a lab of a million analyses: far pages, counts and stretches of time."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from ..allocator.caching import ALLOCATE, FREE
-from ..tracing.recorder import MemoryRecorder, Recorded
+from ..tracing.recorded import Recorded
+from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Category, Trace
 
 _ALLOCATED = "alloc"
@@ -129,16 +130,10 @@ class SightingRecorder(MemoryRecorder):
         self._begun = self._position()
         super().begin_step()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note where a phase begins before the operator allocates, then record as usual."""
         self._note_phase()
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        return super().handle(func, args, kwargs)
 
     def _mark_phase(self) -> None:
         self._note_phase()  # a step also frees tensors after its last operator

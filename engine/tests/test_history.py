@@ -11,14 +11,15 @@ from engine.allocator.caching import ALLOCATE, FREE
 from engine.core.errors import MeasurementFailed
 from engine.events import Event, Log
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import LargeTensor, Source, Trial
+from engine.interface.result import LargeTensor
+from engine.interface.trial import Source, Trial
 from engine.measurement import analysis
 from engine.measurement.history import Seen, Sighting, SightingRecorder, trace_of
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.steps import WorkloadSteps
 from engine.prediction.timeline import largest_tensors, timeline
 from engine.tests.conftest import small_workload
-from engine.tracing.recorder import Recorded
+from engine.tracing.recorded import Recorded
 from engine.tracing.trace import Category, Trace
 
 WEIGHT, HIDDEN, GRADIENT, WORKSPACE = 0x7F0000000000, 0x7F0000200000, 0x7F0000400000, 0x7F0000600000

@@ -1,4 +1,4 @@
-// The history's checkboxes, and Backspace in its search. Ticks are kept in the browser, for this
+// The history's checkboxes, tags edited in a row, and Backspace in its search. Ticks are kept in the browser, for this
 // member, across pages and visits. Without this file they hold for one page, and the buttons work.
 "use strict";
 
@@ -102,6 +102,14 @@
     if (event.key !== "Backspace" || event.target.id !== "id_q" || event.target.value) return;
     const chips = document.querySelectorAll("#search-bar a.label");
     chips[chips.length - 1]?.click();
+  });
+
+  // Rows that change meanwhile must not take the form away in which somebody writes tags.
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.target.id === "rows" && document.querySelector(".tags-form")) event.preventDefault();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") event.target.closest(".tags-form")?.querySelector("[data-cancel]").click();
   });
 
   document.addEventListener("htmx:afterSettle", restore);

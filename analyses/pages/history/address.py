@@ -98,7 +98,7 @@ def query_of(given: QueryDict, **changes: str | int) -> str:
 def _filters(given: QueryDict) -> Iterator[Chip]:
     for name, one in HistoryFilter.base_filters.items():
         value = given.get(name)
-        if value and name not in ("q", "sort", "columns"):
+        if value and name not in ("q", "sort", "columns", "group", "density"):
             yield Chip(f"{one.label}: {_shown(name, value)}", query_of(given, **{name: ""}))
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import F, QuerySet
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.db.models.expressions import OrderBy
 
 from analyses.formatting import gpu_name, model_name
-from analyses.models import Analysis
+from analyses.models import Analysis, Training
 from engine.answer.figures import (
     LARGEST_BATCH,
     LONGEST_ROW,
@@ -36,7 +36,9 @@ class Cell:
 
     Attributes:
         name: Has the unit.
-        reads: The fields of an analysis that it shows; ``tags`` is the list of their names.
+        reads: The fields of an analysis that it shows; ``tags`` is the list of their names,
+            ``speeds`` that of :func:`~analyses.pages.history.speeds.speeds_of`, and
+            ``verified_at`` is :data:`VERIFIED_AT`.
         value: Makes the cell of these fields' values.
     """
 
@@ -76,6 +78,20 @@ def _listed(moves: list[str] | None) -> list[str]:
 def _time(at: datetime | None) -> str | None:
     return at.isoformat(timespec="seconds") if at else None
 
+
+def _verified(adopted_at: datetime | None, verified_at: datetime | None) -> str | None:
+    return _time(verified_at) if adopted_at else None
+
+
+def _speeds(speeds: list[tuple[int, float]]) -> list[str]:
+    return [f"{batch}: {speed}" for batch, speed in speeds]
+
+
+VERIFYING = Training.objects.filter(analysis=OuterRef("pk"), verifies=True)
+"""The training runs with what an analysis recommends; they verify one that is adopted."""
+
+VERIFIED_AT = Subquery(VERIFYING.order_by("recorded_at").values("recorded_at")[:1])
+"""The end of the first of them."""
 
 _SORTABLE = {field.name for field in Analysis._meta.get_fields()}
 _GPU = Cell("gpu", ("gpu", "measured_gpu"), lambda gpu, measured: measured or gpu_name(gpu))
@@ -181,7 +197,12 @@ COLUMNS = (
         "Adopted",
         (),
         (Cell("adopted_at", ("adopted_at",), _time),),
-        is_usual=False,
+    ),
+    Column(
+        "verified",
+        "Verified",
+        (),
+        (Cell("verified_at", ("adopted_at", "verified_at"), _verified),),
     ),
     Column(
         "pushed",
@@ -198,6 +219,15 @@ COLUMNS = (
         note="hash of its step",
         is_usual=False,
     ),
+    Column(
+        "speeds",
+        "Speed by batch",
+        (),
+        (Cell("samples_per_second_by_batch_size", ("speeds",), _speeds),),
+        note="samples per second",
+        is_usual=False,
+    ),
+    Column("project", "Project", (), (Cell("project", ("project__name",)),), is_usual=False),
     Column("tags", "Tags", (), (Cell("tags", ("tags",)),)),
     Column("note", "Note", (), (Cell("note", ("note__text",)),), is_usual=False),
     Column(

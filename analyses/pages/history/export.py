@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from django.db.models import QuerySet
 
 from analyses.models import Analysis
-from analyses.pages.history.columns import Cell, Column, Value
+from analyses.pages.history.columns import VERIFIED_AT, Cell, Column, Value
 from analyses.pages.history.labels import TAGGINGS
+from analyses.pages.history.speeds import speeds_of
 from memorymark_site.operations import csv_text
 from memorymark_site.operations.downloads import ids_in_order
 
@@ -60,17 +61,34 @@ def _rows(analyses: QuerySet[Analysis], cells: Sequence[Cell]) -> Iterator[list[
 
 
 def _values(chunk: Sequence[int], fields: Sequence[str]) -> dict[int, Sequence[Any]]:
-    """The values of these fields by id; ``tags`` are names, A to Z."""
-    stored = ["pk" if name == "tags" else name for name in fields]
-    rows = Analysis.objects.filter(pk__in=chunk).values_list("pk", *stored)
-    if "tags" not in fields:
-        return {pk: row for pk, *row in rows}
+    """The values of these fields by id; those of :data:`_ALONG` are lists."""
+    stored = ["pk" if name in _ALONG else name for name in fields]
+    analyses = Analysis.objects.filter(pk__in=chunk)
+    if "verified_at" in fields:
+        analyses = analyses.annotate(verified_at=VERIFIED_AT)
+    rows = analyses.values_list("pk", *stored)
+    found = {pk: row for pk, *row in rows}
+    for name in _ALONG.keys() & set(fields):
+        place, lists = fields.index(name), _ALONG[name](chunk)
+        for pk, row in found.items():
+            row[place] = lists.get(pk, [])
+    return found
+
+
+def _tags_of(chunk: Sequence[int]) -> dict[int, list[str]]:
+    """The names of tags, A to Z, by analysis."""
     tags: dict[int, list[str]] = {}
     pairs = TAGGINGS.filter(analysis__in=chunk).order_by("tag__name")
     for pk, name in pairs.values_list("analysis_id", "tag__name"):
         tags.setdefault(pk, []).append(name)
-    place = fields.index("tags")
-    return {pk: [*row[:place], tags.get(pk, []), *row[place + 1 :]] for pk, *row in rows}
+    return tags
+
+
+_ALONG: Mapping[str, Callable[[Sequence[int]], Mapping[int, list[Any]]]] = {
+    "tags": _tags_of,
+    "speeds": speeds_of,
+}
+"""Fields that are lists, read from tables of their own."""
 
 
 def _plain(value: Value) -> csv_text.Cell:

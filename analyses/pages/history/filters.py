@@ -11,8 +11,9 @@ from django import forms
 from django.db.models import QuerySet
 
 from analyses.formatting import model_name
-from analyses.models import Analysis, Status
+from analyses.models import Analysis, Project, Status
 from analyses.pages.history import columns, in_use
+from analyses.pages.history.groups import GROUPED_BY
 from analyses.pages.history.labels import tags_in_use
 from analyses.pages.history.search import (
     SearchField,
@@ -22,12 +23,16 @@ from analyses.pages.history.search import (
     until,
 )
 from analyses.pages.history.terms import Key
+from analyses.projects import NO_PROJECT, projects_in_use
 from engine.versions.software import in_words, parse
 
 MAX_SEARCH_LENGTH = 200
 """In characters; each term of it costs a query."""
 
 Choices = list[tuple[str, str]]
+
+ROOMY = "roomy"
+"""The density of rows that show all their settings, on several lines; usual is one line."""
 
 YES_OR_NO: Choices = [("yes", "yes"), ("no", "no")]
 
@@ -67,6 +72,7 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     )
     precision = django_filters.CharFilter(label="Precision", field_name="precision")
     software = django_filters.CharFilter(label="Software", field_name="software")
+    project = django_filters.CharFilter(label="Project", method="of_project")
     tag = django_filters.CharFilter(label="Tag", method="with_tag")
     adopted = django_filters.ChoiceFilter(
         label="Adopted",
@@ -95,6 +101,12 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
             return analyses.filter(gpu=kind, measured_gpu=measured_gpu)
         return analyses.filter(gpu=gpu)
 
+    def of_project(self, analyses: QuerySet[Analysis], _name: str, name: str) -> QuerySet[Analysis]:
+        """Keep analyses of one project, or with ``none`` those without any."""
+        if name.lower() == NO_PROJECT:
+            return analyses.filter(project=None)
+        return analyses.filter(project__in=list(Project.objects.filter(name__iexact=name)))
+
     def with_tag(self, analyses: QuerySet[Analysis], _name: str, tag: str) -> QuerySet[Analysis]:
         return analyses.filter(tags__name=tag.lower())
 
@@ -112,7 +124,7 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
 
 
 class HistoryFilter(AnalysisFilter):
-    """The same with the columns to show, for the page and its exports."""
+    """The same with columns, groups and density of rows, for the page and its exports."""
 
     columns = django_filters.MultipleChoiceFilter(
         label="Columns",
@@ -120,9 +132,22 @@ class HistoryFilter(AnalysisFilter):
         method="unchanged",
         widget=forms.CheckboxSelectMultiple,
     )
+    group = django_filters.ChoiceFilter(
+        label="Group by",
+        choices=[(name, name) for name in GROUPED_BY],
+        method="unchanged",
+        error_messages=_one_of(GROUPED_BY),
+    )
+    density = django_filters.ChoiceFilter(
+        label="Rows",
+        choices=[(ROOMY, "Roomy")],
+        empty_label="Dense",
+        method="unchanged",
+        error_messages=_one_of([ROOMY]),
+    )
 
     def unchanged(self, analyses: QuerySet[Analysis], _name: str, _value: Any) -> Any:
-        """Columns hide no analysis."""
+        """Columns, groups and density hide no analysis."""
         return analyses
 
 
@@ -134,19 +159,24 @@ def offer_choices(form: forms.Form) -> None:
         "gpu": [(in_use.gpu_key(*gpu), in_use.gpu_title(*gpu)) for gpu in in_use.gpus()],
         "precision": [(name, name) for name in in_use.precisions()],
         "software": [(name, in_words(parse(name))) for name in in_use.software()],
+        "project": [
+            (NO_PROJECT, NO_PROJECT),
+            *((name, name) for name in projects_in_use()),
+        ],
         "tag": [(name, name) for name in tags_in_use()],
     }.items():
         _offer(form, name, choices)
     for name in ("date_from", "date_to"):
         form.fields[name].widget.input_type = "date"
-    form.fields["sort"].widget = forms.HiddenInput()
+    for name in ("sort", "group"):
+        form.fields[name].widget = forms.HiddenInput()
 
 
 def offered(form: forms.Form) -> dict[Key, list[str]]:
     """The choices that :func:`offer_choices` offers, as values of search terms."""
     return {
         key: [value.rpartition(":")[2] for value, _ in form.fields[key].widget.choices if value]
-        for key in (Key.MODEL, Key.MEMBER, Key.GPU, Key.STATUS, Key.PRECISION, Key.TAG)
+        for key in (Key.MODEL, Key.MEMBER, Key.GPU, Key.STATUS, Key.PRECISION, Key.PROJECT, Key.TAG)
     }
 
 

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods
 from analyses.bodies import storable
 from analyses.models import Analysis, Note, Tag
 from analyses.pages.access import MemberRequest, find_analysis
+from analyses.projects import BadProject, project_name
 from memorymark_site.accounts.roles import Role, needs
 
 MAX_TAGS = 20
@@ -167,7 +168,7 @@ def _locked(analyses: Sequence[Analysis]) -> list[int]:
     return list(rows.select_for_update(no_key=True).values_list("pk", flat=True))
 
 
-def _labels_now(analysis: Analysis) -> Labels:
+def _labels_now(analysis: Analysis | int) -> Labels:
     names = TAGGINGS.filter(analysis=analysis).values_list("tag__name", flat=True)
     note = Note.objects.filter(analysis=analysis).values_list("text", flat=True).first()
     return Labels.of(names, note)
@@ -203,6 +204,25 @@ class TagsField(forms.CharField):
             raise forms.ValidationError(f"{error}.") from error
 
 
+class ProjectField(forms.CharField):
+    """The name of a project; empty for none."""
+
+    def __init__(self, help_text: str = "") -> None:
+        super().__init__(
+            label="Project",
+            required=False,
+            help_text=help_text,
+            widget=forms.TextInput(attrs={"autocomplete": "off", "list": "project-names"}),
+        )
+
+    def clean(self, value: object) -> str:
+        try:
+            return project_name(super().clean(value))
+        except BadProject as error:
+            text = str(error)
+            raise forms.ValidationError(f"{text[:1].upper()}{text[1:]}.") from error
+
+
 class NoteField(forms.CharField):
     """A text of several lines."""
 
@@ -229,6 +249,52 @@ class LabelsForm(forms.Form):
     def of(cls, labels: Labels) -> LabelsForm:
         tags = ", ".join(labels.tags)
         return cls(initial={"tags": tags, "note": labels.note, "seen": labels.version})
+
+
+class TagsForm(forms.Form):
+    """The tags of one analysis in its row; ``seen`` is as in :class:`LabelsForm`."""
+
+    tags = TagsField(required=False)
+    seen = forms.CharField(required=False)
+
+
+@needs(Role.MEMBER)
+@require_http_methods(["GET", "HEAD", "POST"])
+def tags(request: MemberRequest, pk: int) -> HttpResponse:
+    """The tags in a row of the history: for htmx as a form or, once saved, as links.
+
+    Without JavaScript, it leads to the page of tags and note.
+    """
+    if not request.htmx:
+        return redirect("analyses:labels", pk=pk)
+    analysis = find_analysis(request, pk)
+    if request.method != "POST":
+        return _tags_cell(request, analysis, form=None if "shown" in request.GET else _stored(pk))
+    form = TagsForm(request.POST)
+    if not form.is_valid():
+        return _tags_cell(request, analysis, form)
+    try:
+        seen = [form.cleaned_data["seen"]]
+        write_labels(analysis, form.cleaned_data["tags"], None, request.user, seen)
+    except LabelsChanged:
+        now = _labels_now(analysis)
+        form = TagsForm({"tags": form.data.get("tags", ""), "seen": now.version})
+        stored = ", ".join(now.tags) or "none"
+        form.add_error("tags", f"Someone changed tags or note meanwhile. Tags now: {stored}.")
+        return _tags_cell(request, analysis, form)
+    return _tags_cell(request, analysis)
+
+
+def _stored(pk: int) -> TagsForm:
+    labels = _labels_now(pk)
+    return TagsForm(initial={"tags": ", ".join(labels.tags), "seen": labels.version})
+
+
+def _tags_cell(
+    request: MemberRequest, analysis: Analysis, form: TagsForm | None = None
+) -> HttpResponse:
+    context = {"analysis": analysis, "tags_form": form, "is_back": True}
+    return render(request, "history/_tags.html", context)
 
 
 @needs(Role.MEMBER)

@@ -12,13 +12,13 @@ from typing import Any
 from django import forms
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.db.models import F, Func, Q, QuerySet, lookups
+from django.db.models import Exists, F, Func, Q, QuerySet, lookups
 from django.utils import timezone
 
 from analyses.formatting import model_name
-from analyses.models import OF_A_PROGRAM, Analysis, Note, Status, Tag
+from analyses.models import OF_A_PROGRAM, Analysis, Note, Project, Status, Tag
 from analyses.pages.history import in_use
-from analyses.pages.history.columns import in_order
+from analyses.pages.history.columns import VERIFYING, in_order
 from analyses.pages.history.labels import TAGGINGS
 from analyses.pages.history.terms import (
     PERIODS,
@@ -143,6 +143,7 @@ def _condition(term: Term, *, is_only: bool) -> Q:
 
 _SWITCHES = {
     Switch.ADOPTED: Q(adopted_at__isnull=False),
+    Switch.VERIFIED: Q(adopted_at__isnull=False) & Q(Exists(VERIFYING)),
     Switch.IMPORTED: Q(push__isnull=False),
     Switch.SCRIPT: OF_A_PROGRAM,
     Switch.GAIN: Q(has_gain=True),
@@ -152,6 +153,7 @@ _SWITCHES = {
 def _with_word(word: str) -> Q:
     """The analyses with a word; places without it are left out, so that the database scans less."""
     places = [_with_model(word), _with_member(word), _with_gpu(word), _with_tag(word)]
+    places.append(_of_projects(Project.objects.filter(name__icontains=word)))
     noted = Note.objects.filter(text__icontains=word)
     places += [Q(pk__in=noted.values("analysis"))] if noted.exists() else []
     number = word.removeprefix("#")
@@ -213,6 +215,11 @@ def _with_tag(word: str) -> Q:
     return _tagged(Tag.objects.filter(name__icontains=word))
 
 
+def _of_projects(projects: QuerySet[Project]) -> Q:
+    found = list(projects.values_list("pk", flat=True))
+    return Q(project__in=found) if found else NOTHING
+
+
 def _tagged(tags: QuerySet[Tag]) -> Q:
     """Looked up beforehand too, so that only their own pairs are read."""
     found = list(tags.values_list("pk", flat=True))
@@ -243,6 +250,7 @@ _FINDERS: dict[Key, Callable[[str], Q]] = {
     Key.STATUS: lambda word: Q(status=word),
     Key.PRECISION: _with_precision,
     Key.SOFTWARE: _with_software,
+    Key.PROJECT: lambda word: _of_projects(Project.objects.filter(name__icontains=word)),
     Key.TAG: _with_tag,
     Key.NOTE: _with_note,
     Key.OPTIMIZER: _with_optimizer,
@@ -256,6 +264,7 @@ _EXACT_FINDERS: dict[Key, Callable[[str], Q]] = {
     Key.GPU: _on_gpu,
     Key.PRECISION: lambda name: Q(precision=name),
     Key.SOFTWARE: lambda name: Q(software=name),
+    Key.PROJECT: lambda name: _of_projects(Project.objects.filter(name__iexact=name)),
     Key.TAG: lambda name: _tagged(Tag.objects.filter(name=name)),
     Key.NOTE: lambda text: Q(note__text__iexact=text),
     Key.OPTIMIZER: lambda name: Q(optimizer=name),

@@ -1,4 +1,4 @@
-"""Several selected analyses at once: compare, tag or delete them."""
+"""Several selected analyses at once: compare, tag, put into a project or delete them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,19 @@ from django.urls import reverse
 from django.utils.text import get_text_list
 from django.views.decorators.http import require_http_methods, require_safe
 
+from analyses import services
 from analyses.models import FINAL_STATUSES, Analysis, LogLine, Note, ShareLink, Trial
 from analyses.pages.access import MemberRequest
 from analyses.pages.history.address import query_of
-from analyses.pages.history.labels import TAGGINGS, TagsField, add_tags, remove_tags
+from analyses.pages.history.labels import (
+    TAGGINGS,
+    ProjectField,
+    TagsField,
+    add_tags,
+    remove_tags,
+)
 from analyses.permissions import may_change
+from analyses.projects import projects_in_use
 from analyses.savings.aggregation import recounting
 from analyses.selectors import visible_to
 from memorymark_site.accounts import audit
@@ -39,6 +47,14 @@ class TagSelectionForm(forms.Form):
     """Tags to add to the selected analyses, or to remove."""
 
     tags = TagsField(help_text="Comma-separated, e.g. baseline, thesis")
+
+
+class ProjectSelectionForm(forms.Form):
+    """The project of the selected analyses; empty takes them out of theirs."""
+
+    project = ProjectField(
+        help_text="A new name makes a new project. Leave it empty to take them out of theirs."
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,7 @@ class Deletion:
 def choose(request: MemberRequest) -> HttpResponse:
     """Redirect from the ticked boxes to the page of the action, with the ids in its address."""
     action = request.GET.get("action", "")
-    if action not in ("compare", "tag", "delete"):
+    if action not in ("compare", "tag", "project", "delete"):
         raise Http404("Unknown action.")
     back = request.GET.get("back", "")
     try:
@@ -108,6 +124,22 @@ def tag(request: MemberRequest) -> HttpResponse:
         return redirect(_address(request.GET.get("back", "")))
     context = {"analyses": analyses, "form": form, "nav": "list"}
     return render(request, "history/tag.html", context)
+
+
+@needs(Role.MEMBER)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project(request: MemberRequest) -> HttpResponse:
+    """Put the selected analyses into a project, or take them out of theirs."""
+    analyses = _selected(request)
+    form = ProjectSelectionForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        name, count = form.cleaned_data["project"], _count(len(analyses))
+        services.put_into_project(analyses, name)
+        done = f"Put {count} into {name}." if name else f"Took {count} out of their projects."
+        messages.success(request, done)
+        return redirect(_address(request.GET.get("back", "")))
+    context = {"analyses": analyses, "form": form, "nav": "list", "names": projects_in_use()}
+    return render(request, "history/project.html", context)
 
 
 @needs(Role.MEMBER)

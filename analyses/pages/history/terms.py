@@ -24,6 +24,7 @@ class Key(StrEnum):
     STATUS = "status"
     PRECISION = "precision"
     SOFTWARE = "software"
+    PROJECT = "project"
     TAG = "tag"
     NOTE = "note"
     OPTIMIZER = "optimizer"
@@ -54,6 +55,7 @@ class Switch(StrEnum):
     """Properties that a term selects by a single word."""
 
     ADOPTED = "adopted"
+    VERIFIED = "verified"
     IMPORTED = "imported"
     SCRIPT = "script"
     GAIN = "gain"

@@ -23,12 +23,20 @@ from django_htmx.http import push_url
 from analyses.models import Analysis, SavedView
 from analyses.pages.access import MemberRequest
 from analyses.pages.history.address import Search, query_of, with_one_search
-from analyses.pages.history.columns import COLUMNS, Column, shown
+from analyses.pages.history.columns import COLUMNS, VERIFIED_AT, Column, shown
 from analyses.pages.history.export import csv_of, json_of
-from analyses.pages.history.filters import HistoryFilter, offer_choices, offered
+from analyses.pages.history.filters import ROOMY, HistoryFilter, offer_choices, offered
+from analyses.pages.history.groups import (
+    GROUPED_BY,
+    MAX_SHOWN,
+    groups_as_csv,
+    groups_as_json,
+    groups_of,
+)
 from analyses.pages.history.labels import with_labels
 from analyses.pages.history.search import suggestions
 from analyses.pages.history.selection import BadSelection, ids_from
+from analyses.pages.history.speeds import speeds_of
 from analyses.permissions import may_delete_view, may_see_lab
 from analyses.selectors import Count, slice_of, visible_to, with_decision
 from memorymark_site.operations.downloads import download
@@ -98,14 +106,18 @@ def history(request: MemberRequest) -> HttpResponse:
         "query": query,
         "refresh": any(not row.is_final for row in page.rows),
         "ticked": ticked_in(given),
+        "is_roomy": given.get("density") == ROOMY,
         "nav": "list",
     }
+    if "speeds" in context["shown"]:
+        context["speeds"] = speeds_of(page.ids)
     if is_polling:
         return render(request, "history/_rows.html", context)
     context["saved_views"] = [
         (view, may_delete_view(request.user, view)) for view in views_of(request.user)
     ]
     context["heads"] = heads(given, columns)
+    context |= _grouped(given, filters)
     context |= {"search": Search.of(given), "form": filters.form}
     if request.htmx.target == "results":
         response = render(request, "history/_results.html", context | {"is_update": True})
@@ -180,7 +192,8 @@ def page_of(analyses: QuerySet[Analysis], number: int) -> Page:
     first = (number - 1) * PAGE_SIZE
     found = slice_of(analyses, first, first + PAGE_SIZE + 1)
     wanted = found.ids
-    labelled = with_labels(Analysis.objects.select_related("owner", "push"))
+    labelled = with_labels(Analysis.objects.select_related("owner", "push", "project"))
+    labelled = labelled.annotate(verified_at=VERIFIED_AT)
     rows = with_decision(labelled).defer("result")
     by_id = rows.in_bulk(wanted)
     return Page(
@@ -226,8 +239,39 @@ def _export(request: MemberRequest, write: Writer, kind: str, ending: str) -> Ht
     filters = HistoryFilter(request.GET, queryset=visible_to(request.user))
     if not filters.form.is_valid():
         raise BadRequest(filters.form.errors.as_text())
-    pieces = write(filters.qs, columns_of(filters))
+    if by := _group_of(filters):
+        write_groups = groups_as_csv if ending == "csv" else groups_as_json
+        pieces = write_groups(groups_of(filters.qs, by), by)
+    else:
+        pieces = write(filters.qs, columns_of(filters))
     return download(request, pieces, kind=kind, name=f"analyses.{ending}")
+
+
+def _group_of(filters: HistoryFilter) -> str:
+    """The name of what the history is grouped by; empty where it is not."""
+    return str(filters.form.cleaned_data.get("group", "")) if filters.form.is_valid() else ""
+
+
+def _grouped(given: QueryDict, filters: HistoryFilter) -> dict[str, Any]:
+    """The groups that the page shows, if any, and the addresses of each way to group."""
+    by = _group_of(filters)
+    found = groups_of(filters.qs, by) if by else []
+    shown_groups = [(one, query_of(given, group="", **{by: one.value})) for one in found]
+    return {
+        "group": by,
+        "group_title": HistoryFilter.base_filters[by].label if by else "",
+        "groups": shown_groups[:MAX_SHOWN],
+        "more_groups": max(0, len(found) - MAX_SHOWN),
+        "groupings": [
+            (HistoryFilter.base_filters[name].label, name, query_of(given, group=_other(name, by)))
+            for name in GROUPED_BY
+        ],
+    }
+
+
+def _other(name: str, by: str) -> str:
+    """Grouping again by the same ends it."""
+    return "" if name == by else name
 
 
 def _found(filters: HistoryFilter) -> QuerySet[Analysis]:

@@ -1,0 +1,1 @@
+"""The command palette: one search over pages, models, analyses and members."""
