@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from e2e import doing, pages
-from e2e.conftest import ADMIN, ADMIN_PASSWORD, Account, Open, new_site
+from e2e.conftest import ADMIN, ADMIN_PASSWORD, Open, new_site
 from e2e.looking import look
-from e2e.running import Site
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 

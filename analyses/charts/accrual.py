@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from math import floor, log10
@@ -11,16 +11,20 @@ from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
 from analyses.savings.accrual import Amount, Point, Projection, Saved
 from engine.core.numbers import usd
 
-PARTS = {"verified": "Verified", "self_reported": "Self-reported", "potential": "Potential"}
-"""The parts of savings, from bottom to top, and their names."""
+SAVED = ("verified", "self_reported")
+"""The parts of what is saved, from bottom to top; what is potential never stands on them."""
+
+POTENTIAL = "potential"
+PARTS = {"verified": "Verified", "self_reported": "Self-reported", POTENTIAL: "Potential"}
+"""All parts and their names."""
 
 
 _FEW_DAYS, _A_YEAR = 100, 366
 
 
 def accrual_chart(points: Sequence[Point], projection: Projection | None = None) -> PlotlyDict:
-    """Saved so far, stacked: verified, self-reported and, above them, potential."""
-    data = [_area(points, part) for part in PARTS]
+    """Saved so far, stacked: verified and self-reported; what is potential is a line of its own."""
+    data = [*(_area(points, part) for part in SAVED), _potential(points)]
     if projection is not None:
         data.append(_projected(points[-1], projection))
     layout = plain_layout(height=340, legend_y=1.03)
@@ -52,6 +56,16 @@ def _tick_format(points: Sequence[Point], projection: Projection | None) -> str:
 
 
 def _area(points: Sequence[Point], part: str) -> PlotlyDict:
+    area = {"stackgroup": "saved", "line": {"width": 0}, "fillcolor": f"var(--of-{part})"}
+    return _trace(points, part) | area
+
+
+def _potential(points: Sequence[Point]) -> PlotlyDict:
+    line = {"color": "var(--of-potential)", "width": 2, "dash": "dash"}
+    return _trace(points, POTENTIAL) | {"name": "Potential, not saved", "line": line}
+
+
+def _trace(points: Sequence[Point], part: str) -> PlotlyDict:
     amounts: list[Amount] = [getattr(saved, part) for _, saved in points]
     return {
         "type": "scatter",
@@ -61,9 +75,6 @@ def _area(points: Sequence[Point], part: str) -> PlotlyDict:
         "y": [round(amount.usd, 2) for amount in amounts],
         "customdata": [[usd(amount.usd_low), usd(amount.usd_high)] for amount in amounts],
         "hovertemplate": "%{y:$,.0f} (%{customdata[0]} to %{customdata[1]})",
-        "stackgroup": "saved",
-        "line": {"width": 0},
-        "fillcolor": f"var(--of-{part})",
     }
 
 
@@ -91,27 +102,39 @@ def accrual_description(points: Sequence[Point]) -> str:
     )
 
 
+_GAP = 2.0
+"""Percent of the bar between what is saved and what is potential."""
+
+
 @dataclass(frozen=True)
 class Part:
-    """A part of the bar; ``start`` and ``width`` in percent of it."""
+    """A part of the bar; ``start`` and ``width`` in percent, and the list of what is behind it."""
 
     category: str
     name: str
     amount: Amount
     start: float
     width: float
+    link: str
 
 
-def accrual_bar(saved: Saved) -> list[Part]:
-    """Verified, self-reported and potential as one bar; empty if nothing was saved at all."""
+def accrual_bar(saved: Saved, links: Mapping[str, str]) -> list[Part]:
+    """Saved money as one bar and, apart from it on the same scale, potential savings.
+
+    Empty if neither is anything.
+    """
     amounts = {part: getattr(saved, part) for part in PARTS}
     total = sum(amount.usd for amount in amounts.values())
     if total <= 0:
         return []
+    is_parted = saved.realised.usd > 0 and saved.potential.usd > 0
+    gap = _GAP if is_parted else 0.0
     parts, start = [], 0.0
     for category, amount in amounts.items():
-        width = 100 * amount.usd / total
-        parts.append(Part(category, PARTS[category], amount, round(start, 3), round(width, 3)))
+        start += gap if category == POTENTIAL else 0.0
+        width = (100 - gap) * amount.usd / total
+        name, link = PARTS[category], links[category]
+        parts.append(Part(category, name, amount, round(start, 3), round(width, 3), link))
         start += width
     return parts
 
@@ -121,11 +144,13 @@ class Plot:
     """The same chart as shapes, for a page to print.
 
     Attributes:
-        areas: Each part, and the points of its polygon.
+        areas: Each part of what is saved, and the points of its polygon.
+        potential: The points of the line of what is potential.
         ticks_x, ticks_y: Position of a label, in pixels, and its text.
     """
 
     areas: list[tuple[str, str]]
+    potential: str
     ticks_x: list[tuple[float, str]]
     ticks_y: list[tuple[float, str]]
 
@@ -133,13 +158,13 @@ class Plot:
 
 
 def accrual_plot(points: Sequence[Point]) -> Plot:
-    """The stacked areas as polygons."""
+    """Saved money as stacked areas, and potential savings as a line."""
     tops = [0.0 for _ in points]
-    most = max((sum(getattr(s, p).usd for p in PARTS) for _, s in points), default=0.0) or 1.0
+    most = max((max(s.realised.usd, s.potential.usd) for _, s in points), default=0.0) or 1.0
     start, span = points[0][0], max(1, (points[-1][0] - points[0][0]).days)
     xs = [Plot.left + (Plot.right - Plot.left) * (day - start).days / span for day, _ in points]
     areas = []
-    for part in PARTS:
+    for part in SAVED:
         below, tops = (
             tops,
             [top + getattr(saved, part).usd for top, (_, saved) in zip(tops, points, strict=True)],
@@ -148,8 +173,12 @@ def accrual_plot(points: Sequence[Point]) -> Plot:
         areas.append((part, " ".join(f"{x:.1f},{_down(y, most):.1f}" for x, y in outline)))
     middle = len(points) // 2
     days = (start + timedelta(days=1), points[middle][0], points[-1][0])
+    line = [
+        f"{x:.1f},{_down(s.potential.usd, most):.1f}" for x, (_, s) in zip(xs, points, strict=True)
+    ]
     return Plot(
         areas=areas,
+        potential=" ".join(line),
         ticks_x=[
             (x, f"{day:%-d %b}") for x, day in zip((xs[0], xs[middle], xs[-1]), days, strict=True)
         ],

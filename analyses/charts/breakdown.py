@@ -8,7 +8,8 @@ from itertools import accumulate
 from engine.answer.amounts import trial_at
 from engine.core.numbers import share
 from engine.core.sizes import gib
-from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source, Trial
 
 CATEGORIES = {
     "parameters": ("Parameters", "the model's weights"),
@@ -36,7 +37,7 @@ CATEGORIES = {
 
 _WITH_VLLM = "driver, libraries and vLLM beside them (device used \N{MINUS SIGN} reserved)"
 
-LONGEST_BAR = 1.6
+MAX_BAR_LENGTH = 1.6
 """A bar longer than this multiple of the GPU's memory is cut."""
 
 
@@ -61,12 +62,12 @@ class MemoryBar:
         limit: The end of the GPU's memory, in percent of the full width: 100, or less if a bar
             needs more memory than there is.
         is_cut: Whether the bar is too long to be shown in full.
+        trial: The trial of this batch size.
     """
 
     role: str
     title: str
     batch_size: int
-    fits: bool
     source: Source
     used_bytes: int | None
     summary: str
@@ -74,6 +75,7 @@ class MemoryBar:
     sizes: dict[str, int]
     limit: float
     is_cut: bool
+    trial: Trial
 
 
 @dataclass(frozen=True)
@@ -98,14 +100,14 @@ def memory_bars(result: AnalysisResult) -> list[MemoryBar]:
     known = [(role, title, trial) for role, title, trial in tried if trial]
     total = result.gpu.total_bytes
     longest = max([total, *(used_bytes(trial) or 0 for _, _, trial in known)])
-    scale = min(longest, round(LONGEST_BAR * total))
+    scale = min(longest, round(MAX_BAR_LENGTH * total))
     return [_bar(role, title, trial, total, scale) for role, title, trial in known]
 
 
 def memory_bar(role: str, title: str, trial: Trial, total_bytes: int) -> MemoryBar:
     """The bar of a single batch size."""
     longest = max(total_bytes, used_bytes(trial) or 0)
-    return _bar(role, title, trial, total_bytes, min(longest, round(LONGEST_BAR * total_bytes)))
+    return _bar(role, title, trial, total_bytes, min(longest, round(MAX_BAR_LENGTH * total_bytes)))
 
 
 def used_bytes(trial: Trial) -> int | None:
@@ -164,7 +166,6 @@ def _bar(role: str, title: str, trial: Trial, total: int, scale: int) -> MemoryB
         role=role,
         title=title,
         batch_size=trial.batch_size,
-        fits=trial.fits,
         source=trial.source,
         used_bytes=used_bytes(trial),
         summary=_summary(trial, total),
@@ -172,6 +173,7 @@ def _bar(role: str, title: str, trial: Trial, total: int, scale: int) -> MemoryB
         sizes=sizes,
         limit=_share(total, scale),
         is_cut=sum(filled.values()) > scale,
+        trial=trial,
     )
 
 

@@ -7,11 +7,12 @@ from django.db import models
 
 from analyses.models.analysis import Analysis, FigureSource
 from analyses.models.imports import Training
+from analyses.models.projects import Project
 
 NO_RUN_YET = 3_652_059
 """The last day there is, 9999-12-31: until then nothing but assumptions is known."""
 
-ADDED_UP_BY = (("member",), ("model",), ("gpu", "measured_gpu"), ("month",))
+ADDED_UP_BY = (("member",), ("model",), ("gpu", "measured_gpu"), ("month",), ("project",))
 """Columns that totals are grouped by. Each has an index that covers the summed columns, so a group
 is read in one piece and nothing is sorted."""
 
@@ -57,6 +58,14 @@ class CountedSavings(models.Model):
     model = models.CharField(max_length=500)
     gpu = models.CharField(max_length=100)
     measured_gpu = models.CharField(max_length=200, blank=True)
+    project = models.ForeignKey(
+        Project,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_index=False,
+    )
     month = models.DateField()
     since_day = models.IntegerField()
     assumed_until = models.IntegerField(default=NO_RUN_YET)
@@ -114,6 +123,14 @@ class RunSavings(models.Model):
     model = models.CharField(max_length=500)
     gpu = models.CharField(max_length=100)
     measured_gpu = models.CharField(max_length=200, blank=True)
+    project = models.ForeignKey(
+        Project,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_index=False,
+    )
     month = models.DateField()
     is_realised = models.BooleanField(default=True)
     day = models.IntegerField()

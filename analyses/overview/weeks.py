@@ -1,4 +1,4 @@
-"""The lab's analyses by the week they were submitted in, and by outcome."""
+"""The lab's analyses by the week they were submitted in, and by status."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from enum import StrEnum
 
 from django.db.models import CharField, Count, QuerySet
 from django.db.models.functions import Cast, Concat, Substr
 
-from analyses.models import Analysis, Status
+from analyses.models import Analysis, StatusGroup
 from analyses.selectors import kept_if_large
 
 SHOWN_WEEKS = 13
@@ -20,41 +19,24 @@ SHOWN_WEEKS = 13
 _DAY = len("2026-03-31")
 
 
-class Outcome(StrEnum):
-    """The outcome of an analysis."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    UNFINISHED = "unfinished"
-
-
-_OUTCOMES = {
-    Status.SUCCEEDED: Outcome.SUCCEEDED,
-    Status.FAILED: Outcome.FAILED,
-    Status.LOST: Outcome.FAILED,
-    Status.CANCELLED: Outcome.CANCELLED,
-}
-
-
 @dataclass(frozen=True)
 class Week:
     """One week (UTC).
 
     Attributes:
         monday: Its first day.
-        counts: Analyses by outcome; 0 for those there are none of.
+        counts: Analyses by status; 0 for those there are none of.
     """
 
     monday: date
-    counts: Mapping[Outcome, int]
+    counts: Mapping[StatusGroup, int]
 
 
 def weeks_until(analyses: QuerySet[Analysis], today: date) -> list[Week]:
     """The last :data:`SHOWN_WEEKS` weeks, this one last; counted in an index."""
     this = today - timedelta(days=today.weekday())
     mondays = [this - timedelta(weeks=back) for back in reversed(range(SHOWN_WEEKS))]
-    counted: dict[date, Counter[Outcome]] = {monday: Counter() for monday in mondays}
+    counted: dict[date, Counter[StatusGroup]] = {monday: Counter() for monday in mondays}
     begin = datetime.combine(mondays[0], time(), tzinfo=UTC)
     # The day is cut from the text of the time, as SQLite would call back into Python to truncate
     # it. Day and status are one text, as it would scan all of an index that begins with the status.
@@ -64,8 +46,8 @@ def weeks_until(analyses: QuerySet[Analysis], today: date) -> list[Week]:
     for day_and_status, count in kept_if_large(recent, "weeks", lambda: list(rows)):
         on, status = date.fromisoformat(day_and_status[:_DAY]), day_and_status[_DAY:]
         week = counted.get(on - timedelta(days=on.weekday()), Counter())
-        week[_OUTCOMES.get(status, Outcome.UNFINISHED)] += count
+        week[StatusGroup.of(status)] += count
     return [
-        Week(monday, {outcome: counts[outcome] for outcome in Outcome})
+        Week(monday, {group: counts[group] for group in StatusGroup})
         for monday, counts in counted.items()
     ]

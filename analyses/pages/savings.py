@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -15,33 +14,31 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import replace_url
 
-from analyses import changes, services
-from analyses.charts.accrual import (
-    accrual_bar,
-    accrual_chart,
-    accrual_description,
-    accrual_plot,
-)
+from analyses import services
+from analyses.charts.accrual import PARTS, accrual_bar, accrual_chart, accrual_description
 from analyses.models import Analysis, CountedSavings
+from analyses.overview import changes
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.ladder import ladder_of
 from analyses.pages.savings_export import analyses_csv, over_time_csv, totals_csv
 from analyses.permissions import may_change
+from analyses.results.stored import result_of
 from analyses.savings.accrual import Ledger
 from analyses.savings.breakdown import (
     CHUNK,
     DIMENSIONS,
-    MONTH,
+    FILTERED_KINDS,
     Row,
     counted_analyses,
     largest_first,
     totals_of,
 )
 from analyses.savings.estimate import estimate_of
-from analyses.savings.period import EARLIEST, Named, Period, month_of
+from analyses.savings.period import Named, Period
 from analyses.savings.selected import Selected, selected_by
-from analyses.savings.selection import Selection, first_day, label_of, today_utc, value_of
-from analyses.stored_result import result_of
+from analyses.savings.selection import Selection, label_of, today_utc, value_of
+from analyses.savings.uncounted import hidden, listed, superseded
+from analyses.selectors import visible_to
 from engine.core.errors import InvalidInput
 from memorymark_site.operations.downloads import rows_in_order
 
@@ -50,8 +47,7 @@ SHOWN_ROWS = 50
 
 PAGE_SIZE = 25
 
-REPORTED_MEMBERS = 12
-"""As many as fit on one sheet of paper."""
+SUPERSEDED = "superseded"
 
 
 class CountedPaginator(Paginator[CountedSavings]):
@@ -71,6 +67,7 @@ def savings(request: MemberRequest) -> HttpResponse:
     totals = totals_of(rows)
     paginator = CountedPaginator(largest_first(selected.counted), totals.workloads)
     page = paginator.get_page(request.GET.get("page"))
+    analyses = list(counted_analyses(page, period))
     context = {
         "nav": "savings",
         "selection": selection,
@@ -80,22 +77,53 @@ def savings(request: MemberRequest) -> HttpResponse:
         "periods": [(named, selection.during(named)) for named in Named],
         "query": selection.query(),
         "totals": totals,
-        "kinds": {
-            "realised": selection.query(kind="realised"),
-            "potential": selection.query(kind="potential"),
-        },
+        "kinds": {kind: selection.query(kind=kind) for kind in FILTERED_KINDS},
+        "list_tabs": _list_tabs(selection),
         "dimensions": [(name, selection.query(by=name)) for name in DIMENSIONS],
         "rows": [_shown(selection, row) for row in rows[:SHOWN_ROWS]],
         "rows_are_cut": len(rows) > SHOWN_ROWS,
         "page": page,
-        "analyses": list(counted_analyses(page, period)),
+        "analyses": listed(analyses, changes.latest_mentions([row.counted.pk for row in analyses])),
         "changes": changes.changes_worth_most(selected.counted),
-        **accrued(selected.ledger(), period),
+        **accrued(selected.ledger(), period, selection),
     }
     return render(request, "savings/savings.html", context)
 
 
-def accrued(ledger: Ledger, period: Period) -> dict[str, object]:
+@require_safe
+def not_counted(request: MemberRequest) -> HttpResponse:
+    """List the analyses with a gain that another one of their workload counts for."""
+    selected = _selected(request)
+    selection = selected.selection
+    found = superseded(visible_to(request.user), selection)
+    page = Paginator(found.values_list("pk", flat=True), PAGE_SIZE).get_page(
+        request.GET.get("page")
+    )
+    context = {
+        "nav": "savings",
+        "selection": selection,
+        "period": selection.days,
+        "query": selection.query(),
+        "list_tabs": _list_tabs(selection, SUPERSEDED),
+        "page": page,
+        "analyses": list(hidden(list(page))),
+    }
+    return render(request, "savings/superseded.html", context)
+
+
+def _list_tabs(selection: Selection, shown: str = "") -> list[tuple[str, str, bool]]:
+    """The tabs of the list of analyses: name, address, and whether it is shown."""
+    page, end = reverse("analyses:savings"), "#behind-title"
+    tabs = [("All", "")] + [(PARTS[kind], kind) for kind in PARTS]
+    links = [
+        (name, f"{page}{selection.query(kind=kind)}{end}", not shown and kind == selection.kind)
+        for name, kind in tabs
+    ]
+    address = f"{reverse('analyses:savings-superseded')}{selection.query(kind='')}"
+    return [*links, ("Superseded", address, shown == SUPERSEDED)]
+
+
+def accrued(ledger: Ledger, period: Period, selection: Selection) -> dict[str, object]:
     """The template context for a period; a projection only for one that has this year in whole."""
     today = today_utc()
     saved, points = ledger.during(period), ledger.points(period)
@@ -104,41 +132,17 @@ def accrued(ledger: Ledger, period: Period) -> dict[str, object]:
     return {
         "saved": saved,
         "period_from": str(ledger.started(period)),
-        "bar": accrual_bar(saved),
+        "bar": accrual_bar(saved, part_links(selection)),
         "projection": projection,
         "chart": accrual_chart(points, projection),
         "chart_description": accrual_description(points),
     }
 
 
-@require_safe
-def report(request: MemberRequest) -> HttpResponse:
-    """The lab's month on one page, to print."""
-    today, named = today_utc(), request.GET.get("month", "")
-    try:
-        selected = selected_by(request.user, {"by": "member"})
-        month = first_day(named) if named else today.replace(day=1)
-    except (InvalidInput, ValueError) as error:
-        raise Http404("Use the form 2026-03 for the month.") from error
-    if not EARLIEST <= month <= today:
-        raise Http404("The month must be this one or an earlier one.")
-    period, book = month_of(month, today), selected.ledger()
-    saved, points = book.during(period), book.points(period)
-    rows = selected.saved_by_member(period)
-    has_any = any(part.width for part in accrual_bar(saved))
-    context = {
-        "nav": "savings",
-        "period": period,
-        "saved": saved,
-        "bar": accrual_bar(saved),
-        "description": accrual_description(points),
-        "plot": accrual_plot(points) if has_any else None,
-        "rows": rows[:REPORTED_MEMBERS],
-        "rows_are_cut": len(rows) > REPORTED_MEMBERS,
-        "earlier": f"{month - timedelta(days=1):{MONTH}}" if month > EARLIEST else "",
-        "later": f"{period.last + timedelta(days=1):{MONTH}}" if period.last < today else "",
-    }
-    return render(request, "savings/report.html", context)
+def part_links(selection: Selection) -> dict[str, str]:
+    """The list of the analyses behind each part of what was saved."""
+    page = reverse("analyses:savings")
+    return {part: f"{page}{selection.query(kind=part)}#behind-title" for part in PARTS}
 
 
 @require_safe

@@ -55,6 +55,11 @@ def over_time_csv(points: Iterable[Point]) -> StreamingHttpResponse:
     return csv_file("savings-over-time.csv", ["by_end_of", *_SAVED_COLUMNS], lines)
 
 
+def report_csv(of: str, rows: Iterable[tuple[str, str, Saved]]) -> StreamingHttpResponse:
+    lines = ([month, member, *_saved_cells(saved)] for month, member, saved in rows)
+    return csv_file(f"savings-{of}.csv", ["month", "member", *_SAVED_COLUMNS], lines)
+
+
 def _saved_cells(saved: Saved) -> list[Cell]:
     realised = saved.realised
     return [

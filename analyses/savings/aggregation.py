@@ -4,8 +4,8 @@ A workload on a GPU counts once for the lab: by the newest analysis of it that i
 no matter who ran it, else by the newest that succeeded. Its savings are those of the member who
 adopted it, else of the analysis's owner. Every training run that verifies an analysis of an adopted
 workload counts for itself. Everything that can change this runs within :func:`recounting`: a
-result, an adoption and its undoing, a deletion, a report. So adding up a lab's savings reads these
-short rows and not every analysis.
+result, an adoption and its undoing, a deletion, a report, another project. So adding up a lab's
+savings reads these short rows and not every analysis.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _kind(gpu: str) -> str:
         return gpu
 
 
-_REPEATED = ("workload_key", "model", "gpu", "measured_gpu", "source")
+_REPEATED = ("workload_key", "model", "gpu", "measured_gpu", "project_id", "source")
 _COUNTED_BY = ("owner_id", "adopted_by_id", "has_gain", "result")
 _DATES = ("adopted_at", "finished_at", "queued_at")
 _SUMS = ("usd_per_year", "gpu_hours_per_year")
@@ -182,7 +182,9 @@ def _runs(columns: Mapping[str, Any], counting: Analysis) -> Iterator[RunSavings
     reported_to = Analysis.objects.filter(pk__in=of_workload.values("analysis"))
     factors = {row.pk: _factors(row) for row in reported_to.only("source", "has_gain", "result")}
     price = _price(counting)
-    repeated = ("workload_key", "member_id", "model", "gpu", "measured_gpu", "month")
+    repeated = (
+        "workload_key", "member_id", "model", "gpu", "measured_gpu", "project_id", "month",
+    )  # fmt: skip
     runs = Training.objects.filter(analysis__in=factors, verifies=True)
     for run in runs.only("analysis_id", "gpu_hours", "recorded_at"):
         factor = factors[run.analysis_id or 0]

@@ -1,4 +1,4 @@
-"""The lab's savings by member, model, GPU or month, and the analyses behind each total."""
+"""The lab's savings by member, model, GPU, project or month, and the analyses behind each total."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from django.db.models import Count, FloatField, QuerySet, Sum
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
-from analyses.models import Analysis, CountedSavings, FigureSource
+from analyses.models import Analysis, CountedSavings, FigureSource, Project
 from analyses.savings.accrual import NOTHING, Saved, saved_by_workload
 from analyses.savings.period import Period
 from analyses.selectors import with_decision
 
 KINDS = {"realised": True, "potential": False}
 """Savings are realised where the recommendation is adopted, and potential until then."""
+
+VERIFIED, SELF_REPORTED = "verified", "self_reported"
+"""The parts of what is realised. A workload is in both if its first training run was recorded some
+time after its adoption."""
+
+FILTERED_KINDS = (*KINDS, VERIFIED, SELF_REPORTED)
+"""Filters of savings."""
 
 MONTH = "%Y-%m"
 """The format of a month in an address."""
@@ -35,6 +42,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "member": ("member",),
     "model": ("model",),
     "gpu": ("gpu", "measured_gpu"),
+    "project": ("project",),
     "month": ("month",),
 }
 """The dimensions of a breakdown, and the columns of each."""
@@ -93,10 +101,10 @@ class Totals:
 
 @dataclass(frozen=True)
 class Row:
-    """The totals of one member, model, GPU or month, and what they saved in a period.
+    """The totals of one member, model, GPU, project or month, and what they saved in a period.
 
     Attributes:
-        key: Its columns; a member by name.
+        key: Its columns; a member or project by name, which is empty for no project.
     """
 
     key: tuple[Any, ...]
@@ -120,7 +128,7 @@ def totals_by(
     parts: dict[tuple[Any, ...], list[_Sum]] = {}
     for part in _sums(counted, *columns):
         parts.setdefault(tuple(part[column] for column in columns), []).append(part)
-    named = _names(parts) if dimension == "member" else {key: key for key in parts}
+    named = _NAMED[dimension](parts) if dimension in _NAMED else {key: key for key in parts}
     rows = [
         Row(named[key], _totals(found), saved.get(key, NOTHING)) for key, found in parts.items()
     ]
@@ -145,10 +153,21 @@ def totals_of(rows: Iterable[Row]) -> Totals:
     )
 
 
-def _names(keys: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[str]]:
+def _member_names(keys: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[str]]:
     """User names by member, looked up once per member instead of joined to every row."""
     members = User.objects.in_bulk([member for (member,) in keys])
     return {(pk,): (member.get_username(),) for pk, member in members.items()}
+
+
+def _project_names(keys: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[str]]:
+    """Names by project; a project that was deleted a moment ago has none any more."""
+    pks = [project for (project,) in keys]
+    found = Project.objects.in_bulk([pk for pk in pks if pk is not None])
+    return {(pk,): (found[pk].name if pk in found else "",) for pk in pks}
+
+
+_NAMED = {"member": _member_names, "project": _project_names}
+"""Dimensions whose columns are keys of other tables."""
 
 
 def _sums(counted: QuerySet[CountedSavings], *columns: str) -> Iterable[_Sum]:
@@ -251,7 +270,7 @@ def counted_analyses(
     """The analyses of these rows, in the same order, with what they saved in a period."""
     rows = iter(counted)
     while chunk := list(islice(rows, CHUNK)):
-        analyses = _analyses().in_bulk([row.pk for row in chunk])
+        analyses = with_assumptions().in_bulk([row.pk for row in chunk])
         saved = saved_by_workload(chunk, period)
         for row in chunk:
             analysis: Any = analyses.get(row.pk)  # with the annotations
@@ -264,7 +283,8 @@ def counted_analyses(
                 )
 
 
-def _analyses() -> QuerySet[Analysis, Any]:
+def with_assumptions() -> QuerySet[Analysis, Any]:
+    """Analyses with what they assume, such as ``assumed_hours_per_run``."""
     found: dict[str, Any] = {
         f"assumed_{name}": Cast(KT(f"result__savings__{name}"), FloatField()) for name in _ASSUMED
     }

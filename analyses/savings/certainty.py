@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.answer.economics import Speedup
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 OUTLIER = 2.0
 """More than twice as fast by another batch alone: possible where launches or memory traffic held

@@ -30,7 +30,8 @@ from engine.answer.worth import Gain, gain_of, has_gain
 from engine.core.errors import InvalidInput
 from engine.core.numbers import UNKNOWN, significant, times, times_range, usd
 from engine.interface.assumptions import Assumptions
-from engine.interface.result import AnalysisResult, Energy, Savings, Source
+from engine.interface.result import AnalysisResult, Energy, Savings
+from engine.interface.trial import Source
 
 LABELS = {
     "runs_per_year": "Runs per year",

@@ -1,11 +1,12 @@
-"""The period of a total: this month, this quarter, this year, all, or from one day to another."""
+"""The period of a total: until today, from one day to another, or one of the calendar."""
 
 from __future__ import annotations
 
+import re
 from calendar import monthrange
 from dataclasses import dataclass
 from datetime import date
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from engine.core.errors import InvalidInput
 
@@ -72,10 +73,80 @@ def period_of(named: str, first: str, last: str, today: date) -> Period:
     return _named(Named(named or Named.YEAR), today)
 
 
-def month_of(month: date, today: date) -> Period:
-    """A calendar month, until today if that is in it."""
-    last = month.replace(day=monthrange(month.year, month.month)[1])
-    return Period(f"{month:%B %Y}", month, max(month, min(last, today)))
+_CALENDAR = re.compile(r"(\d{4})(?:-(0[1-9]|1[0-2])|-Q([1-4]))?", re.ASCII)
+
+
+class Span(IntEnum):
+    """The calendar's periods, and their length in months."""
+
+    MONTH = 1
+    QUARTER = 3
+    YEAR = 12
+
+
+@dataclass(frozen=True)
+class CalendarPeriod:
+    """A month, a quarter or a year of the calendar.
+
+    Attributes:
+        first: Its first day.
+    """
+
+    span: Span
+    first: date
+
+    @classmethod
+    def parse(cls, text: str) -> CalendarPeriod:
+        """Read ``2026-03``, ``2026-Q1`` or ``2026``.
+
+        Raises:
+            ValueError: It is none of them.
+        """
+        found = _CALENDAR.fullmatch(text)
+        if not found:
+            raise ValueError("use the form 2026-03, 2026-Q1 or 2026")
+        year, month, quarter = found.groups()
+        if month:
+            return cls(Span.MONTH, date(int(year), int(month), 1))
+        if quarter:
+            return cls(Span.QUARTER, date(int(year), 3 * int(quarter) - 2, 1))
+        return cls(Span.YEAR, date(int(year), 1, 1))
+
+    @classmethod
+    def around(cls, day: date, span: Span) -> CalendarPeriod:
+        """The one that a day is in."""
+        return cls(span, day.replace(month=span * ((day.month - 1) // span) + 1, day=1))
+
+    def __str__(self) -> str:
+        """As in an address."""
+        if self.span is Span.MONTH:
+            return f"{self.first:%Y-%m}"
+        return f"{self.first:%Y}" + (f"-Q{self._quarter}" if self.span is Span.QUARTER else "")
+
+    @property
+    def name(self) -> str:
+        if self.span is Span.MONTH:
+            return f"{self.first:%B %Y}"
+        return f"{f'Q{self._quarter} ' if self.span is Span.QUARTER else ''}{self.first:%Y}"
+
+    @property
+    def _quarter(self) -> int:
+        return self.first.month // 3 + 1
+
+    @property
+    def last(self) -> date:
+        month = self.first.month + self.span - 1
+        return self.first.replace(month=month, day=monthrange(self.first.year, month)[1])
+
+    def until(self, today: date) -> Period:
+        """Its days, until today if that is in it."""
+        return Period(self.name, self.first, max(self.first, min(self.last, today)))
+
+    def months(self, today: date) -> list[CalendarPeriod]:
+        """Its months that have begun."""
+        first, end = self.first, min(self.last, today)
+        starts = (first.replace(month=first.month + number) for number in range(self.span))
+        return [CalendarPeriod(Span.MONTH, start) for start in starts if start <= end]
 
 
 def _named(named: Named, today: date) -> Period:

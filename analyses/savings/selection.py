@@ -8,11 +8,12 @@ from datetime import UTC, date, datetime
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from analyses.formatting import gpu_name, local_gpu, model_name
 from analyses.models import CountedSavings, RunSavings
-from analyses.savings.breakdown import DIMENSIONS, KINDS, MONTH
+from analyses.projects import NO_PROJECT, in_project
+from analyses.savings.breakdown import DIMENSIONS, FILTERED_KINDS, KINDS, MONTH, VERIFIED
 from analyses.savings.period import Period, period_of
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL
@@ -36,9 +37,11 @@ class Selection:
         from_, to: The first and the last day instead, such as ``2026-01-31``.
         member: The user name of who adopted it, or else of its owner.
         gpu: A name of the catalogue, or ``local:NAME`` for one that was measured on.
+        project: Its name, in any case; ``none`` for workloads without one.
         month: Such as ``2026-03``.
-        kind: ``realised`` or ``potential``.
-        by: ``member``, ``model``, ``gpu`` or ``month``.
+        kind: ``realised``, ``potential``, or for workloads of which a part of what they saved is
+            ``verified`` or ``self_reported``.
+        by: ``member``, ``model``, ``gpu``, ``project`` or ``month``.
     """
 
     period: str = ""
@@ -47,6 +50,7 @@ class Selection:
     member: str = ""
     model: str = ""
     gpu: str = ""
+    project: str = ""
     month: str = ""
     kind: str = ""
     by: str = "member"
@@ -59,8 +63,8 @@ class Selection:
         }
         if self.by not in DIMENSIONS:
             wrong["by"] = f"choose one of {', '.join(DIMENSIONS)}"
-        if self.kind and self.kind not in KINDS:
-            wrong["kind"] = f"choose one of {', '.join(KINDS)}, or leave it out"
+        if self.kind and self.kind not in FILTERED_KINDS:
+            wrong["kind"] = f"choose one of {', '.join(FILTERED_KINDS)}, or leave it out"
         if self.month:
             try:
                 first_day(self.month)
@@ -98,10 +102,14 @@ class Selection:
         if self.gpu:
             name, _, kind = self.gpu.partition(":")
             fields |= {"gpu": name, "measured_gpu": kind}
+        if self.project:
+            fields |= in_project(self.project)
         if self.month:
             fields["month"] = first_day(self.month)
-        if self.kind:
+        if self.kind in KINDS:
             fields["is_realised"] = KINDS[self.kind]
+        elif self.kind:
+            fields["workload_key__in"] = _realised_as(self.kind).values("workload_key")
         return rows.filter(**fields)
 
     def query(self, **changes: str) -> str:
@@ -123,8 +131,9 @@ class Selection:
             "member": self.member,
             "model": model_name(self.model),
             "gpu": gpu_label(self.gpu),
+            "project": label_of("project", self.project),
             "month": self.month,
-            "kind": self.kind,
+            "kind": self.kind.replace("_", "-"),
         }
         return [
             (name, value, self.query(**{name: ""}))
@@ -133,24 +142,33 @@ class Selection:
         ]
 
 
+def _realised_as(kind: str) -> QuerySet[CountedSavings]:
+    """The workloads with a recorded run, or with days that accrued by assumption."""
+    if kind == VERIFIED:
+        return CountedSavings.objects.filter(is_verified=True)
+    return CountedSavings.objects.filter(is_realised=True, assumed_until__gt=F("since_day"))
+
+
 def first_day(month: str) -> date:
     return datetime.strptime(month, MONTH).date()  # noqa: DTZ007  # a month has no zone
 
 
 def value_of(dimension: str, key: tuple[Any, ...]) -> str:
-    """The value of a row's member, model, GPU or month in an address."""
+    """The value of a row's member, model, GPU, project or month in an address."""
     if dimension == "gpu":
         gpu, measured_gpu = key
         return local_gpu(measured_gpu) if measured_gpu else str(gpu)
     if dimension == "month":
         return f"{key[0]:{MONTH}}"
-    return str(key[0])
+    return str(key[0]) or NO_PROJECT
 
 
 def label_of(dimension: str, value: str) -> str:
     """The label of such a value."""
     if dimension == "model":
         return model_name(value)
+    if dimension == "project" and value == NO_PROJECT:
+        return "no project"
     return gpu_label(value) if dimension == "gpu" else value
 
 

@@ -1,4 +1,4 @@
-"""What was saved so far: by assumption day by day, and by each recorded training run."""
+"""Savings so far: by assumption day by day, and by each recorded training run."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from analyses.tests.factories import (
     make_user,
     recount,
 )
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 pytestmark = pytest.mark.database
 
@@ -293,6 +293,7 @@ def test_a_row_copies_the_columns_it_is_counted_by(member: User) -> None:
     )
     assert columns_of(analysis) == {
         "analysis_id": 7,
+        "project_id": None,
         "member_id": member.pk,
         "month": date(2026, 1, 1),
         "since_day": date(2026, 1, 15).toordinal(),

@@ -9,14 +9,14 @@ from django.conf import settings
 
 from analyses.charts.breakdown import (
     CATEGORIES,
-    LONGEST_BAR,
+    MAX_BAR_LENGTH,
     breakdown_rows,
     memory_bars,
     memory_sizes,
 )
 from analyses.tests.factories import make_result, make_trial
 from engine.core.sizes import GIB
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 
 TOTAL = 10 * GIB
 
@@ -61,7 +61,7 @@ def test_the_bars_stack_without_gaps_up_to_what_is_used() -> None:
 
 def test_the_bar_of_a_batch_that_does_not_fit_exceeds_the_gpus_limit() -> None:
     current, recommended = memory_bars(make_result(current=384))
-    assert not current.fits
+    assert not current.trial.fits
     assert current.limit == recommended.limit < 100
     last = current.segments[-1]
     assert last.start + last.width == pytest.approx(100, abs=0.01)
@@ -106,7 +106,7 @@ def test_the_bar_of_a_far_too_large_batch_is_cut_off() -> None:
     current, recommended = memory_bars(make_result(current=2000))
     assert current.is_cut
     assert not recommended.is_cut
-    assert current.limit == pytest.approx(100 / LONGEST_BAR, abs=0.01)
+    assert current.limit == pytest.approx(100 / MAX_BAR_LENGTH, abs=0.01)
     last = current.segments[-1]
     assert last.start + last.width == pytest.approx(100, abs=0.01)
 

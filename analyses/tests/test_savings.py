@@ -17,7 +17,7 @@ from analyses.savings.selection import Selection
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from engine.core.errors import InvalidInput
 from engine.core.numbers import times
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 pytestmark = pytest.mark.database
 
@@ -264,7 +264,8 @@ def test_an_analysis_without_a_speedup_has_no_savings(page: Client, member: User
     make_analysis(member, Status.SUCCEEDED, make_result(current=384))
     html = html_of(page)
     assert "None" not in html
-    assert "1 analysis behind these totals" in html
+    assert "1 analysis, largest first" in html
+    assert "no gain beyond the noise" in html
 
 
 @pytest.mark.parametrize("dimension", ["member", "model", "gpu", "month"])
@@ -338,7 +339,7 @@ def test_the_report_has_the_savings_of_its_month(page: Client, member: User) -> 
     report = page.get(f"{address}?month=2026-03").content.decode()
     assert "Savings in March 2026" in report
     assert "$300" in report  # thirty days
-    assert "?month=2026-02" in report
+    assert "?of=2026-02" in report
     assert "$0" in page.get(f"{address}?month=2026-02").content.decode()
     for month in ("soon", "1999-01", "2999-01"):
         assert page.get(f"{address}?month={month}").status_code == 404
