@@ -18,10 +18,12 @@ from analyses.api.schema import described
 from analyses.api.serializers import serializer_of
 from analyses.api.views import ApiView, member_of
 from analyses.pages.compare.columns import FEWEST, MOST, Choice, Column, columns_of
+from analyses.pages.compare.releases import ReleaseChange, release_change
 from analyses.pages.compare.rows import Cell, answer_rows, setting_rows
 from analyses.pages.compare.verdict import verdict
 
 CellSerializer = serializer_of(Cell)
+ReleaseChangeSerializer = serializer_of(ReleaseChange)
 
 
 class ColumnSerializer(serializers.Serializer[Any]):
@@ -53,6 +55,12 @@ class ComparedSerializer(serializers.Serializer[Any]):
         "an answer."
     )
     analyses = ColumnSerializer(many=True)
+    changed = ReleaseChangeSerializer(
+        allow_null=True,
+        help_text="Parts of a step that differ between two sets of versions: where two or more "
+        "analyses differ from the baseline in software only, those of the neighbouring releases "
+        "that differ most. Else null.",
+    )
     asked = ComparedRowSerializer(many=True, help_text="The settings.")
     answered = ComparedRowSerializer(many=True, help_text="The results.")
 
@@ -91,6 +99,7 @@ class Compare(ApiView[Any]):
         body = {
             "base": choice.base,
             "verdict": verdict(columns, choice.base),
+            "changed": release_change(columns, choice.base),
             "analyses": [_head(column, request) for column in columns],
             "asked": [row for row in asked if row.differs or not only_differences],
             "answered": [row for row in answered if row.differs or not only_differences],

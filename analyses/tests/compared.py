@@ -14,7 +14,8 @@ from analyses.models import Analysis, Status
 from analyses.pages.compare.columns import Column, columns_of
 from analyses.pages.compare.rows import Row, answer_rows
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
-from engine.interface.result import AnalysisResult, Source
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source
 
 
 def make(owner: User, gpu: str = "a10", recommended: int = 64, **asked: Any) -> Analysis:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import strip_tags
 
-from analyses import changes, services
-from analyses.changes import TooOften, changes_worth_most, mention
+from analyses import services
 from analyses.jobs import notifications, plans
 from analyses.jobs.plans import plan_request
 from analyses.models import (
@@ -24,6 +25,8 @@ from analyses.models import (
 )
 from analyses.notifications import channels
 from analyses.notifications.message import Message
+from analyses.overview import changes
+from analyses.overview.changes import TooOften, changes_worth_most, mention
 from analyses.tests.factories import make_analysis, make_request, make_user, make_viewer
 from analyses.tests.query_answers import answer_next, plan_with_answers
 from memorymark_site.accounts.models import Action, AuditEntry
@@ -49,12 +52,16 @@ def test_the_largest_changes_are_grouped_by_owner(member: User, theirs: Analysis
     assert shown.by_owner[0][1][0].change == "batch 16 to 128"
 
 
-def test_adopted_old_and_worthless_ones_are_left_out(member: User, theirs: Analysis) -> None:
+def test_adopted_and_worthless_ones_are_left_out(member: User, theirs: Analysis) -> None:
     services.adopt(theirs, theirs.owner)
-    old = timezone.now() - changes.RECENT - timedelta(days=1)
-    make_analysis(member, Status.SUCCEEDED, request=make_request(gpu="t4"), finished_at=old)
     make_analysis(member, Status.SUCCEEDED, request=make_request(gpu="l4"), usd_per_year=0.0)
     assert found().count == 0
+
+
+def test_a_change_of_any_age_is_found(member: User) -> None:
+    old = timezone.now() - timedelta(days=900)
+    make_analysis(member, Status.SUCCEEDED, finished_at=old)
+    assert found().count == 1
 
 
 def test_the_change_is_the_decision_with_what_the_totals_count_for_it(theirs: Analysis) -> None:
@@ -76,8 +83,8 @@ def test_a_mention_notifies_the_owner_and_is_audited(
     sent: list[Message] = []
     monkeypatch.setattr(channels, "send", lambda message, *_: sent.append(message))
     assert notifications.deliver(told.pk) is None
-    assert "grace mentions" in sent[0].subject
-    assert "batch 16 to 128 would save $100 per year" in sent[0].text
+    assert "Mentioned: BERT base" in sent[0].subject
+    assert "grace: batch 16 to 128 would save $100 per year" in sent[0].text
     assert sent[0].payload["event"] == "analysis.mentioned"
     assert AuditEntry.objects.get(action=Action.CHANGE_MENTIONED).actor == member
 
@@ -112,8 +119,12 @@ def test_members_mention_from_the_page_and_the_owner_sees_it(
     assert "1 change is worth $100 a year: whom to ask" in page
     assert client.post(f"/{theirs.pk}/mention/").status_code == 302
     assert "mentioned by grace" in client.get("/savings/").content.decode()
+    shown = f"mentioned this to alan on {timezone.now():%Y-%m-%d}"
+    assert shown in unescape(strip_tags(client.get(f"/{theirs.pk}/").content.decode()))
     client.force_login(theirs.owner)
-    assert "Mentioned to you" in client.get("/notifications/").content.decode()
+    assert "Mentioned to you" in client.get("/").content.decode()
+    services.adopt(theirs, theirs.owner)
+    assert "Mentioned to you" not in client.get("/").content.decode()
 
 
 def test_a_viewer_sees_whom_to_ask_but_does_not_mention(client: Client, theirs: Analysis) -> None:

@@ -6,37 +6,15 @@ from dataclasses import replace
 
 import pytest
 from django.contrib.auth.models import User
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analyses import services
 from analyses.models import Status
 from analyses.pages.compare.columns import columns_of, source_of
-from analyses.pages.compare.rows import Cell, answer_rows, difference
+from analyses.pages.compare.rows import Cell, answer_rows
 from analyses.tests.compared import columns, row, with_result
 from analyses.tests.factories import make_analysis, make_lengths, make_request, make_result
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
-
-
-@pytest.mark.parametrize(
-    ("ratio", "words"),
-    [
-        (1, "same"),
-        (1.004, "same"),
-        (1.24, "+24%"),
-        (0.5, "\N{MINUS SIGN}50%"),
-        (3.4, "3.4\N{MULTIPLICATION SIGN}"),
-    ],
-)
-def test_a_difference_reads_naturally(ratio: float, words: str) -> None:
-    assert difference(ratio) == words
-
-
-@given(st.floats(min_value=1e-6, max_value=1e6))
-def test_the_sign_of_a_difference_is_that_of_the_change(ratio: float) -> None:
-    words = difference(ratio)
-    assert words.startswith("\N{MINUS SIGN}") == (ratio < 1 and words != "same")
 
 
 def test_tokens_per_second_stand_beside_samples_of_text(member: User) -> None:

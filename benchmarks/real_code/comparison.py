@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.real_code.cases import Case
+from engine.script.program import Program
 
 ROOT = Path(__file__).parents[2]
 GPU = "a10"
@@ -85,31 +86,39 @@ def compare(case: Case, python: Path) -> Comparison:
 
 
 def peaks_on_the_cpu(case: Case) -> dict[str, int]:
+    """As :func:`peaks_of`, for the program of a case."""
+    return peaks_of(case.program, case.batch_size)
+
+
+def peaks_of(program: Program, batch_size: int) -> dict[str, int]:
     """The peaks of real steps and of the trace, in bytes; in this process and forks of it.
+
+    Args:
+        program: The program to run.
+        batch_size: Samples per step.
 
     Raises:
         EngineError: If the script fails, or cannot be traced.
     """
     # They load torch, which only the interpreter of the script needs.
-    from engine.interface.result import Trial
+    from engine.interface.trial import Trial
     from engine.measurement import cpu
     from engine.measurement.programs import run_program
     from engine.measurement.protocol import TrialOrder
     from engine.script.fork import Done, in_a_fork
     from engine.script.trace import found_loaders, trace_script
 
-    program = case.program
     if program.automatic:
         program, _ = found_loaders(program, None)
-    predicted, _ = trace_script(program, case.batch_size, None).peak_by_category()
-    order = TrialOrder(program, case.batch_size)
+    predicted, _ = trace_script(program, batch_size, None).peak_by_category()
+    order = TrialOrder(program, batch_size)
 
     def run(done: Done[Trial]) -> None:
         run_program(order, cpu.ProgramWatch(order), done)
 
     measured = in_a_fork(run).peak_allocated_bytes
     if measured is None:
-        raise ValueError(f"{case.name}: a trial on the CPU without a peak")
+        raise ValueError(f"{program.name}: a trial on the CPU without a peak")
     return {"predicted": predicted, "measured": measured}
 
 

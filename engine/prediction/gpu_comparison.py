@@ -15,7 +15,7 @@ from ..core.sizes import GIB
 from ..gpus import GPUS, Gpu
 from ..gpus.known import known_gpus
 from ..interface.request import Request
-from ..interface.result import Trial
+from ..interface.trial import Trial
 from .intervals import memory_range
 from .limits import Limits, find_limits
 from .step_time import StepTime

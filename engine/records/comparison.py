@@ -103,7 +103,7 @@ def why_other_program(
 
 
 class RunOfProgram(Protocol):
-    """What a training run says about the script that it ran."""
+    """The script that a training run says it ran."""
 
     @property
     def program(self) -> str: ...

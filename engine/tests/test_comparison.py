@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.answer.economics import compare, coverage, speedup_in_turn
 from engine.core.errors import MeasurementFailed
 from engine.events import Event, Log
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.measurement.rounds import (
     ENOUGH_SECONDS,
     MAX_SECONDS,

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from analyses.pages.compare.colours import light
 from analyses.pages.compare.columns import Column, title_of
 from engine.answer.figures import LARGEST_BATCH, SPEED, Figure
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 WIDTH = 1280
 _MARGIN = 48

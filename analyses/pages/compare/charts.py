@@ -8,7 +8,8 @@ from analyses.charts.layout import PlotlyDict, axis, limit_label, limit_line, pl
 from analyses.pages.compare.colours import colour, dash
 from analyses.pages.compare.columns import Column
 from engine.core.sizes import GIB
-from engine.interface.result import AnalysisResult, Trial
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Trial
 
 MANY_TIMES = 6
 """From this ratio between its values on, an axis is logarithmic."""

@@ -9,12 +9,13 @@ from urllib.parse import urlencode
 from django.http import QueryDict
 from django.urls import reverse
 
-from analyses.chips import chips_of
 from analyses.figures.answered import answered
+from analyses.figures.chips import chips_of
 from analyses.formatting import gpu_of, model_name
 from analyses.models import Analysis
 from engine.answer.amounts import Answered
-from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source, Trial
 
 
 @dataclass(frozen=True)

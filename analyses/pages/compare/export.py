@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from analyses.formatting import gpu_of, model_name
 from analyses.pages.compare.columns import Column
 from analyses.pages.compare.rows import Cell, Row
-from engine.interface.result import Source
+from engine.core.markdown import plain, table
+from engine.interface.trial import Source
 from memorymark_site.operations import csv_text
 
 Groups = Sequence[tuple[str, Sequence[Row]]]
 """Rows under their titles."""
-
-_MARKUP = re.compile(r"[\\`*_\[\]<>|]")
 
 
 def markdown_of(
@@ -25,12 +23,12 @@ def markdown_of(
         f"{column.label} (#{column.pk}{', baseline' if column.pk == base else ''})"
         for column in columns
     ]
-    lines = [_line(["", *heads]), _line(["---", *["---"] * len(columns)], is_rule=True)]
+    lines = []
     for _, rows in groups:
         for row in rows:
             label = f"{row.label} ({_said(row.sources)})" if row.sources else row.label
-            lines.append(_line([label, *(_text(cell, not row.sources) for cell in row.cells)]))
-    parts = [f"## {_plain(title)}", _plain(verdict), "\n".join(lines)]
+            lines.append([label, *(_text(cell, not row.sources) for cell in row.cells)])
+    parts = [f"## {plain(title)}", plain(verdict), table(["", *heads], lines)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -59,12 +57,3 @@ def _text(cell: Cell, with_sources: bool) -> str:
 
 def _said(sources: Sequence[Source]) -> str:
     return ", ".join(sources)
-
-
-def _line(cells: Sequence[str], *, is_rule: bool = False) -> str:
-    return f"| {' | '.join(cells if is_rule else map(_plain, cells))} |"
-
-
-def _plain(text: str) -> str:
-    """The text without anything that Markdown or HTML would take for markup."""
-    return _MARKUP.sub(lambda found: f"\\{found[0]}", " ".join(text.split()))

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from analyses.decided import decided_moves
 from analyses.formatting import gpu_of
 from analyses.pages.compare.columns import Column
 from analyses.pages.settings import settings_of
+from analyses.results.decided import decided_moves
 from engine.answer.figures import COST, COST_AT_CURRENT, FIGURES, Figure
-from engine.core.numbers import UNKNOWN, times, usd
-from engine.interface.result import Source
+from engine.core.numbers import UNKNOWN, difference, usd
 from engine.interface.subject import program_hash_in
+from engine.interface.trial import Source
 from engine.models.tasks import SIZES
-
-_FEW_TIMES = 2
-"""From this ratio on, a difference is shown as a multiple instead of a percentage."""
-
-_MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
@@ -220,16 +215,6 @@ def _with_delta(cell: Cell, base: Cell, better: int) -> Cell:
     if overlap(cell, base):
         delta, tone = f"{delta}; the ranges overlap", ""
     return replace(cell, delta=delta, tone=tone)
-
-
-def difference(ratio: float) -> str:
-    """A ratio to the baseline as text: a percentage, from 2 on a multiple, ``same`` below 0.5%."""
-    if ratio >= _FEW_TIMES:
-        return times(ratio)
-    change = round(100 * (ratio - 1))
-    if change == 0:
-        return "same"
-    return f"+{change}%" if change > 0 else f"{_MINUS}{-change}%"
 
 
 def overlap(one: Cell, other: Cell) -> bool:

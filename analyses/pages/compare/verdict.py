@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyses.decided import decided_fields
 from analyses.formatting import gpu_of, model_name
 from analyses.pages.compare.columns import Column, parts_of
 from analyses.pages.compare.rows import Cell, by_work, cell_of, overlap, setting_rows
 from analyses.pages.settings import input_size
+from analyses.results.decided import decided_fields
 from engine.answer import figures
 from engine.answer.figures import Better, Figure
 from engine.answer.worth import least_speedup
 from engine.core.numbers import times
 from engine.interface.request import FIELDS
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 _FEW_TIMES = 2
 """From this ratio on, a gain is said as a multiple instead of a percentage."""

@@ -27,6 +27,8 @@ from analyses.pages.compare.columns import (
     title_of,
 )
 from analyses.pages.compare.export import csv_of, markdown_of
+from analyses.pages.compare.release_export import change_csv, change_markdown
+from analyses.pages.compare.releases import ReleaseChange, release_change
 from analyses.pages.compare.rows import Row, answer_rows, setting_rows
 from analyses.pages.compare.scatter import scatter_of
 from analyses.pages.compare.verdict import verdict
@@ -116,6 +118,9 @@ def _side_by_side(choice: Choice, columns: list[Column]) -> dict[str, Any]:
         "page_source": source_of(columns),
         "verdict": said,
         "groups": groups,
+        "changed": release_change(columns, choice.base),
+        "changed_markdown_address": choice.address("analyses:compare-changed-markdown"),
+        "changed_csv_address": choice.address("analyses:compare-changed-csv"),
         "markdown": markdown_of(title_of(columns), said, columns, choice.base, groups),
         "markdown_address": choice.address("analyses:compare-markdown"),
         "csv_address": choice.address("analyses:compare-csv"),
@@ -164,6 +169,33 @@ def table_as_csv(request: MemberRequest) -> HttpResponse:
         content_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": disposition},
     )
+
+
+@require_safe
+def changed_as_markdown(request: MemberRequest) -> HttpResponse:
+    """The changes between two releases, as text to paste."""
+    _, change = _changed(request)
+    return HttpResponse(change_markdown(change), content_type="text/markdown; charset=utf-8")
+
+
+@require_safe
+def changed_as_csv(request: MemberRequest) -> HttpResponse:
+    """The differences between two releases, unrounded."""
+    choice, change = _changed(request)
+    disposition = f'attachment; filename="{_file_name(choice)}-changed.csv"'
+    return HttpResponse(
+        change_csv(change),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": disposition},
+    )
+
+
+def _changed(request: MemberRequest) -> tuple[Choice, ReleaseChange]:
+    choice, columns = _two_or_more(request)
+    change = release_change(columns, choice.base)
+    if change is None:
+        raise Http404("These analyses do not differ in their software only.")
+    return choice, change
 
 
 def _two_or_more(request: MemberRequest) -> tuple[Choice, list[Column]]:

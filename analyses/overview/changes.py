@@ -1,6 +1,6 @@
 """Changes that would save most, and whom to ask about them.
 
-They are the decisions of recent analyses of workloads for which nobody has adopted one, with the
+They are the decisions of workloads for which nobody has adopted one, whatever their age, with the
 savings that the lab's totals count for them.
 """
 
@@ -17,17 +17,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from analyses.decided import decided_moves
-from analyses.jobs import queue
-from analyses.models import Analysis, CountedSavings, Mention, Notification
-from analyses.notifications import channels
+from analyses import inbox
+from analyses.figures.columns import change_of
+from analyses.models import Analysis, CountedSavings, Mention
 from analyses.selectors import with_decision
-from engine.core.numbers import whole
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
-
-RECENT = timedelta(days=90)
-"""Maximum age, in days, of the analyses that changes come from."""
 
 MOST = 5
 MENTIONED_AGAIN_AFTER = timedelta(days=7)
@@ -74,13 +69,12 @@ class Changes:
 
 def changes_worth_most(counted: QuerySet[CountedSavings]) -> Changes:
     """The changes that save most, among these workloads."""
-    since = (timezone.now() - RECENT).date().toordinal()
-    recent = counted.filter(is_realised=False, usd_per_year__gt=0, since_day__gte=since)
-    rows = list(recent.order_by("-usd_per_year", "-analysis_id")[:MOST])
+    potential = counted.filter(is_realised=False, usd_per_year__gt=0)
+    rows = list(potential.order_by("-usd_per_year", "-analysis_id")[:MOST])
     owned = with_decision(Analysis.objects.select_related("owner")).defer("result")
     analyses = owned.in_bulk([row.pk for row in rows])
     best = [_change(row, analyses[row.pk]) for row in rows if row.pk in analyses]
-    latest = _latest_mentions([change.analysis.pk for change in best])
+    latest = latest_mentions([change.analysis.pk for change in best])
     found: dict[User, list[Change]] = {}
     for change in best:
         mentioned = latest.get(change.analysis.pk)
@@ -89,12 +83,13 @@ def changes_worth_most(counted: QuerySet[CountedSavings]) -> Changes:
 
 
 def _change(row: CountedSavings, analysis: Analysis) -> Change:
-    now, then = map(whole, (analysis.current_batch_size, analysis.recommended_batch_size))
-    change = ", ".join(decided_moves(analysis)) or f"batch {now} to {then}"
-    return Change(analysis, change, row.usd_per_year, row.gpu_hours_per_year, row.at_low_end)
+    return Change(
+        analysis, change_of(analysis), row.usd_per_year, row.gpu_hours_per_year, row.at_low_end
+    )
 
 
-def _latest_mentions(analyses: Iterable[int]) -> dict[int, Mention]:
+def latest_mentions(analyses: Iterable[int]) -> dict[int, Mention]:
+    """The latest mention of each of these analyses, if that is recent."""
     after = timezone.now() - MENTIONED_AGAIN_AFTER
     mentions = Mention.objects.filter(analysis__in=analyses, at__gt=after).select_related("by")
     return {mention.analysis_id: mention for mention in mentions.order_by("pk")}
@@ -124,16 +119,14 @@ def mention(analysis: Analysis, member: User) -> Mention:
             change=change.change[: Mention.LONGEST],
             usd_per_year=change.usd_per_year,
         )
-        for channel in channels.channels_of(channels.choices_of(analysis.owner)):
-            told = Notification.objects.create(analysis=analysis, mention=made, channel=channel)
-            queue.enqueue(told)
+        inbox.note_mention(made)
         audit.note(member, Action.CHANGE_MENTIONED, str(analysis), after=change.change)
     return made
 
 
 def _check_rate(analysis: Analysis, member: User) -> None:
     now = timezone.now()
-    if _latest_mentions([analysis.pk]):
+    if latest_mentions([analysis.pk]):
         raise TooOften(
             f"analysis {analysis.pk} was mentioned in the last {MENTIONED_AGAIN_AFTER.days} days"
         )
