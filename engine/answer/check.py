@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..core.border import read_json
 from ..core.errors import DoesNotFit, InvalidInput
 from ..core.parsing import positive_number, shown
 from ..core.sizes import gib, gib_number
 from ..interface.assumptions import Assumptions
 from ..interface.request import AnalysisRequest
-from ..interface.result import AnalysisResult, Source, Trial
+from ..interface.result import AnalysisResult, StepProfile
+from ..interface.trial import Source, Trial
 from ..interface.workload import Workload
-from ..models.config import read_config_file
+from ..models.config_text import read_config_file
 
 _TABLE = "check"
 
@@ -72,6 +75,10 @@ class Check:
         total_bytes: Memory of the GPU, or the memory limit.
         share_of_recommended_speed: Samples per second at the current batch over those at the
             recommended batch; ``None`` where the current batch does not fit.
+        largest_batch_size: The largest batch that fits; ``None`` where none does.
+        step_seconds: Time of a step at the current batch; ``None`` where it does not fit.
+        software: Versions by package.
+        profile: Parts of the step at the current batch, to compare with another check.
     """
 
     passed: bool
@@ -83,6 +90,10 @@ class Check:
     device_used_high_bytes: int | None = None
     total_bytes: int | None = None
     share_of_recommended_speed: float | None = None
+    largest_batch_size: int | None = None
+    step_seconds: float | None = None
+    software: dict[str, str] = field(default_factory=dict)
+    profile: StepProfile | None = None
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -128,6 +139,23 @@ def read_description(path: Path) -> Description:
     return Description(table, script, Limits(**limits))
 
 
+def read_check(path: Path) -> Check:
+    """Read the check that ``check --json`` has written into a file.
+
+    Raises:
+        InvalidInput: For ``base``, if there is none in it.
+    """
+    known = {each.name for each in fields(Check)}
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        return read_json(Check, {name: given[name] for name in given if name in known})
+    except OSError as error:
+        raise InvalidInput({"base": f"{path} cannot be read: {error.strerror}"}) from error
+    except (InvalidInput, ValueError, TypeError) as error:
+        message = f"{path} is not what `memorymark check --json` prints"
+        raise InvalidInput({"base": message}) from error
+
+
 def _unknown(keys: Any, known: set[str], prefix: str) -> dict[str, str]:
     message = f"unknown key; known are {', '.join(sorted(known))}"
     return dict.fromkeys((f"{prefix}{key}" for key in sorted(keys - known)), message)
@@ -154,6 +182,10 @@ def check(result: AnalysisResult, limits: Limits, *, optimistic: bool = False) -
         device_used_high_bytes=current.device_used_high_bytes,
         total_bytes=result.gpu.total_bytes,
         share_of_recommended_speed=share,
+        largest_batch_size=result.largest_batch_size,
+        step_seconds=current.step_seconds if current.fits else None,
+        software=result.software,
+        profile=result.profile,
     )
 
 
@@ -220,9 +252,9 @@ def _current(result: AnalysisResult) -> Trial:
     return next(trial for trial in result.trials if trial.batch_size == size)
 
 
-_LIMITS = {field.name for field in fields(Limits)}
+_LIMITS = {each.name for each in fields(Limits)}
 _OF_A_REQUEST = {
-    field.name for kind in (AnalysisRequest, Assumptions, Workload) for field in fields(kind)
+    each.name for kind in (AnalysisRequest, Assumptions, Workload) for each in fields(kind)
 } - {"workload", "assumptions", "current_batch_size"}
 _OF_A_SCRIPT = ("factory", "script", "arguments", "batch_flag", "batch_env")
 _KEYS = _OF_A_REQUEST | {"batch_size", *_OF_A_SCRIPT, _TABLE}

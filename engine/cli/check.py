@@ -16,6 +16,7 @@ from ..interface.request import AnalysisRequest
 from ..interface.result import AnalysisResult
 from ..script.program import Program
 from ..script.request import Script, ScriptRequest
+from .check_comment import FLAGS, Comment, add_comment_flags
 from .commands import add_script_flags, factory, script_of
 from .flags import BATCH_SIZE
 from .recipe import add_recipe_flags, recipe_of, told
@@ -62,11 +63,13 @@ def add_check_command(commands: Any) -> None:
         help="use predicted memory as it is, not the high end of its interval",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    names = KEYS | {"file": "--config", "gpu": "--gpu"}
+    add_comment_flags(parser)
+    names = KEYS | {"file": "--config", "gpu": "--gpu"} | FLAGS
     parser.set_defaults(command=_check, names=names, needs_batch_size=False)
 
 
 def _check(options: argparse.Namespace) -> int:
+    comment = Comment.of(options)
     request, limits = _of_script(options) if options.file is None else _of_file(options)
     with progress() as emit:
         request = _told(request, emit)
@@ -74,6 +77,7 @@ def _check(options: argparse.Namespace) -> int:
             checked = check(_analysed(request, emit), limits, optimistic=options.optimistic)
         except DoesNotFit as error:
             checked = nothing_fits(error, request.known_batch_size)
+    comment.write(checked)
     # Not through rich: the verdict stays one line, however narrow the log of a pipeline is.
     recipe = getattr(options, "recipe", None)
     plain = checked.to_dict() | told(recipe)
@@ -133,7 +137,7 @@ def _told(request: Asked, emit: Emit) -> Asked:
     if not isinstance(request, ScriptRequest):
         return request
     from ..prediction.analysis import catalogue_gpu  # loads torch
-    from ..script_analysis import told_by_loaders
+    from ..script.batch_sizes import told_by_loaders
     from ..tracing.lowering import behaviour_of
 
     return told_by_loaders(request, behaviour_of(catalogue_gpu(request)), emit)

@@ -17,7 +17,8 @@ from engine.answer.check import Limits, check
 from engine.cli.main import main
 from engine.core.errors import DoesNotFit, MeasurementFailed
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult, Trial
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Trial
 from engine.tests.scripts import EXAMPLE
 from engine.tests.test_render import ANALYSIS, TOTAL, trial
 
@@ -184,6 +185,7 @@ def test_json_output_has_the_numbers(
     answer = json.loads(capsys.readouterr().out)
     assert answer.pop("verdict").startswith("Batch 16 of BERT base fits")
     assert answer.pop("share_of_recommended_speed") == pytest.approx(1 / 1.405)
+    assert (answer.pop("software"), answer.pop("profile")) == ({}, None)
     assert answer == {
         "passed": True,
         "source": "predicted",
@@ -192,6 +194,8 @@ def test_json_output_has_the_numbers(
         "device_used_bytes": 11 * 2**28,
         "device_used_high_bytes": 3 * 2**30,
         "total_bytes": TOTAL,
+        "largest_batch_size": 320,
+        "step_seconds": pytest.approx(0.026),
     }
 
 

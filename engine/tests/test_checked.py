@@ -1,4 +1,4 @@
-"""What a self-check found, in a sentence and in predictions."""
+"""Findings of a self-check, in a sentence and in predictions."""
 
 from __future__ import annotations
 

@@ -121,3 +121,18 @@ def test_single_sign_on_without_https_is_reported(settings: Settings) -> None:
     assert "W009" in _ids(deployed=True)
     settings.SESSION_COOKIE_SECURE = True
     assert "W009" not in _ids(deployed=True)
+
+
+def test_an_engine_that_cannot_run_as_its_account_is_an_error(tmp_path: Path) -> None:
+    unknown = _check(tmp_path, MEMORYMARK_ENGINE_USER="nobody-of-this-name")
+    assert unknown.returncode == 1
+    assert "this machine has no account nobody-of-this-name" in unknown.stderr
+
+
+def test_only_root_starts_engines_as_someone_else(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ENGINE_USER = "nobody"
+    for user, errors in ((0, []), (1000, ["memorymark.E012"])):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        assert [error.id for error in checks._engine_user()] == errors

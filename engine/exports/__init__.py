@@ -1,0 +1,1 @@
+"""Predicted steps in the formats of other tools."""
