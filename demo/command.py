@@ -13,10 +13,11 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 
 from demo.filling import EngineGone, ask_for_plans, fill
+from demo.inbox import fill_inboxes
+from demo.jobs import add_jobs
 from demo.node import add_node
-from demo.plan import year_until
+from demo.plan import LOGIN, year_until
 
-LOGIN = "demo"
 _REPORT_EVERY_SECONDS = 5.0
 
 
@@ -39,8 +40,10 @@ def main() -> None:
     _print("Filling the demo with a year of predictions. You can stop and resume it.")
     try:
         fill(year_until(last_day), report)
+        fill_inboxes(last_day)
         ask_for_plans()
         add_node(last_day)
+        add_jobs(_account(), last_day)
     except EngineGone as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
@@ -79,12 +82,18 @@ def claim_folder() -> date:
 def new_password() -> str:
     """Set a new password for the demo's account on each start."""
     password = secrets.token_urlsafe(9)
-    user, _ = User.objects.get_or_create(
-        username=LOGIN, defaults={"is_staff": True, "is_superuser": True}
-    )
+    user = _account()
     user.set_password(password)
     user.save()
     return password
+
+
+def _account() -> User:
+    """The demo's account, which is an admin."""
+    user, _ = User.objects.update_or_create(
+        username=LOGIN, defaults={"is_staff": True, "is_superuser": True}
+    )
+    return user
 
 
 def _print(line: str) -> None:

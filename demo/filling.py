@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from random import Random
+from datetime import datetime, timedelta
 from time import monotonic
-from uuid import uuid4
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.utils import timezone
 
 from analyses import queries
-from analyses.changes import RECENT
 from analyses.jobs.engine_output import EngineOutput, Failure
 from analyses.jobs.engine_process import EngineProcess
 from analyses.jobs.nodes import environment_here
@@ -28,18 +24,15 @@ from analyses.jobs.plans import plan_request
 from analyses.jobs.request_columns import request_columns
 from analyses.lab import Settled, settle
 from analyses.models import Analysis, CountedSavings, LogLine, QueryKind, Status, Trial
+from analyses.results.stored import result_columns
 from analyses.savings.aggregation import recounting
-from analyses.stored_result import result_columns, result_of
 from analyses.training_runs.services import store_report
 from demo.plan import Planned
-from engine.answer.amounts import trial_at
+from demo.runs import NODE, reports_of
 from engine.core.choices import Precision
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
-from engine.prediction.past_errors import Predicted, groups_like
-from engine.recording import Loop, TrainingRecord
 
-NODE = "demo"
 MARK = "Part of the demo: the member and the time are invented; the numbers are real predictions."
 ENGINES = 2
 _PLANS = 2
@@ -93,7 +86,7 @@ def fill(planned: Iterable[Planned], report: Callable[[str], None]) -> None:
     missing = [one for one in every if one.pk not in stored]
     if not missing:
         return
-    members = {one.member: _member(one.member) for one in missing}
+    members = {one.member: member(one.member) for one in missing}
     groups = deque(_by_workload(missing))
     count = len(every) - len(missing)
     command = [*settings.ENGINE_COMMAND, "--keep-traces"]
@@ -117,14 +110,12 @@ def fill(planned: Iterable[Planned], report: Callable[[str], None]) -> None:
 def ask_for_plans() -> int:
     """Queue the plans that find changes other than the batch; the demo's worker answers them.
 
-    They are of the recent analyses in fp32 whose batch would save most. Asking again changes
+    They are of the analyses in fp32 whose batch would save most. Asking again changes
     nothing while their answers are kept.
     """
-    since = (timezone.now() - RECENT).date().toordinal()
     worth = CountedSavings.objects.filter(
-        is_realised=False, usd_per_year__gt=0, since_day__gte=since,
-        analysis__precision=Precision.FP32,
-    )  # fmt: skip
+        is_realised=False, usd_per_year__gt=0, analysis__precision=Precision.FP32
+    )
     chosen = worth.select_related("analysis__owner").order_by("-usd_per_year", "-pk")[:_PLANS]
     for row in chosen:
         analysis = row.analysis
@@ -140,13 +131,13 @@ def _has_work(engine: _Engine, groups: deque[deque[Shared]]) -> bool:
     return bool(engine.waiting)
 
 
-def _member(name: str) -> User:
+def member(name: str) -> User:
     """Get or create a member who cannot sign in."""
-    member, is_new = User.objects.get_or_create(username=name)
+    found, is_new = User.objects.get_or_create(username=name)
     if is_new:
-        member.set_unusable_password()
-        member.save()
-    return member
+        found.set_unusable_password()
+        found.save()
+    return found
 
 
 def _by_workload(planned: Iterable[Planned]) -> list[deque[Shared]]:
@@ -219,69 +210,10 @@ def _date(analysis: Analysis, queued_at: datetime, output: EngineOutput) -> None
     with recounting(this):
         this.update(queued_at=queued_at, **_adopted(analysis))
     analysis.refresh_from_db()
-    for report in _reports(analysis):
+    for report in reports_of(analysis):
         store_report(analysis.owner, report)
     analysis.trials.update(created_at=analysis.finished_at)
     analysis.log_lines.update(created_at=analysis.finished_at)
-
-
-def _reports(analysis: Analysis) -> Iterator[dict[str, object]]:
-    """Reports of invented training runs of every other adopted recommendation.
-
-    Their speed and peak memory are the predicted ones, off by as much as predictions were in the
-    median where others measured.
-    """
-    result = result_of(analysis)
-    if result is None or analysis.adopted_at is None or analysis.pk % 2:
-        return
-    trial = trial_at(result, result.recommended_batch_size)
-    if trial is None or not trial.step_seconds or not trial.samples_per_second:
-        return
-    took = timedelta(hours=analysis.request["hours_per_run"] / (analysis.speedup or 1))
-    chance = Random(analysis.pk)  # noqa: S311  # no secret
-    for number in range(_RUNS):
-        step_seconds = trial.step_seconds * chance.gauss(1, _usual_error(Predicted.STEP_TIME))
-        of_memory = chance.gauss(1, _usual_error(Predicted.MEMORY))
-        steps = round(took.total_seconds() / step_seconds)
-        started = analysis.adopted_at + timedelta(days=7 + _DAYS_BETWEEN_RUNS * number)
-        if started + took < datetime.now(UTC):
-            record = TrainingRecord(
-                batch_size=trial.batch_size,
-                steps=steps,
-                samples=steps * trial.batch_size,
-                warm_up_steps=steps - 1,
-                timed_steps=1,
-                step_seconds=step_seconds,
-                samples_per_second=trial.samples_per_second * trial.step_seconds / step_seconds,
-                peak_allocated_bytes=_scaled(trial.peak_allocated_bytes, of_memory),
-                peak_reserved_bytes=_scaled(trial.peak_reserved_bytes, of_memory),
-                device="cuda",
-                device_name=result.gpu.name,
-                device_total_bytes=result.gpu.total_bytes,
-                precision=analysis.precision,
-                model_name=analysis.model,
-                versions=result.software,
-                started_at=started.isoformat(),
-                ended_at=(started + took).isoformat(),
-                loop=Loop.TRAINER,
-                analysis_id=analysis.pk,
-            )
-            yield {"id": str(uuid4()), "host": NODE, "record": record.to_dict()}
-
-
-_RUNS, _DAYS_BETWEEN_RUNS = 6, 9
-_MEDIAN_OF_NORMAL = 0.6745
-"""Half of all values are closer to the mean than this many standard deviations."""
-
-
-def _usual_error(of: Predicted) -> float:
-    """The standard deviation of predictions' errors, from published measurements of all models."""
-    (group,) = groups_like(of, "", "")
-    return group.errors.median / _MEDIAN_OF_NORMAL
-
-
-def _scaled(size: int | None, factor: float) -> int | None:
-    return None if size is None else round(size * factor)
 
 
 def _adopted(analysis: Analysis) -> dict[str, object]:

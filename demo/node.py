@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 
+from analyses.gpus.self_checks import Stored
 from analyses.models import Node
-from analyses.self_checks import Stored
 from engine.gpus.checked import read_self_check
 
 NAME = "h100-1"

@@ -12,6 +12,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from random import Random
 from typing import Any
 
+LOGIN = "demo"
+"""The only account of the demo that can sign in."""
+
 DAYS = 365
 ANALYSES = 150
 
@@ -73,12 +76,12 @@ PROJECTS = (
     Project("emil", {"model": "t5-small"}, ("a10", "l4", "t4"), (8, 16), 5, 120),
     Project("emil", {"model": "t5-small", "precision": "bf16-mixed"}, ("a10", "l4", "a100-40gb"),
             (16,), 5, 90),
-    Project("emil", {"model": "distilbert", "precision": "fp16-mixed"}, ("t4", "l4"), (16, 32),
+    Project(LOGIN, {"model": "distilbert", "precision": "fp16-mixed"}, ("t4", "l4"), (16, 32),
             1.5, 500),
     Project("emil", {"model": "distilbert"}, ("t4", "rtx-3090", "a10"), (8, 32), 2, 400),
     Project("fumiko", {"model": "whisper", "precision": "fp16-mixed"}, ("a10", "a6000", "l40s"),
             (4, 8), 32, 18),
-    Project("fumiko", {"model": "gemma-3-1b", "precision": "bf16-true", "sequence_length": 512},
+    Project(LOGIN, {"model": "gemma-3-1b", "precision": "bf16-true", "sequence_length": 512},
             ("l40s", "h100"), (2, 4), 24, 20),
     Project("fumiko", {"model": "bert", "sequence_length": 512, "gradient_checkpointing": True},
             ("v100-32gb", "a100-40gb"), (8, 16), 16, 30, {"batch_multiple": 8}),
@@ -98,7 +101,7 @@ def year_until(end: date) -> list[Planned]:
         for fields in _requests(project):
             day = first_day + timedelta(days=begun + random.randrange(_FOLLOWS_WITHIN))
             planned.append((_moment(random, day), project.member, fields))
-    members = sorted({project.member for project in PROJECTS})
+    members = sorted({project.member for project in PROJECTS} - {LOGIN})
     for when, _, fields in random.sample(planned, ANALYSES - len(planned)):
         days_left = (end - when.date()).days
         day = when.date() + timedelta(days=random.randint(1, days_left)) if days_left else end

@@ -20,7 +20,8 @@ from rich.table import Table
 
 from drills import two_sites
 from drills.commands import add_json_option, add_postgres_option, answer, print_json
-from drills.faults import FAULTS, Outcome, run
+from drills.faults import FAULTS, Fault, Outcome, of_server, run
+from drills.own_server import NoServer, own_server
 from drills.proxy import NoProxy
 
 HEARTBEAT_SECONDS = 3.0
@@ -42,19 +43,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _all(options: argparse.Namespace) -> Iterator[Outcome]:
-    faults = [fault for fault in FAULTS if options.only in f"{fault.name}, {fault.where}"]
     result = answer()
     for url in ("", options.postgres) if options.postgres else ("",):
-        yield from run(
-            faults,
-            url,
-            result,
-            analyses=options.analyses,
-            heartbeat=options.heartbeat,
-            seconds=options.seconds,
-        )
+        yield from _run(FAULTS, url, result, options)
+    if options.postgres:
+        yield from _own_server(result, options)
     if options.only in f"{two_sites.FAULT}, {two_sites.WHERE}":
         yield _two_sites(options.postgres, result)
+
+
+def _run(
+    faults: Sequence[Fault], url: str, result: dict[str, Any], options: argparse.Namespace
+) -> Iterator[Outcome]:
+    return run(
+        [fault for fault in faults if options.only in f"{fault.name}, {fault.where}"],
+        url,
+        result,
+        analyses=options.analyses,
+        heartbeat=options.heartbeat,
+        seconds=options.seconds,
+    )
+
+
+def _own_server(result: dict[str, Any], options: argparse.Namespace) -> Iterator[Outcome]:
+    try:
+        with own_server() as server:
+            yield from _run(of_server(server), server.url, result, options)
+    except NoServer as reason:
+        yield Outcome("restarted or cut off", "database", "PostgreSQL", not_run=str(reason))
 
 
 def _two_sites(server_url: str, result: dict[str, Any]) -> Outcome:

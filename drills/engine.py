@@ -17,7 +17,7 @@ from typing import Any
 
 from engine.core.process import lines_of
 from engine.events import Answer, Log, to_json_line
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 
 _POLL_SECONDS = 0.02
 

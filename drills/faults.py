@@ -17,7 +17,15 @@ from typing import Any
 from drills.commands import name_of, new_lab
 from drills.lab import Lab, until
 from drills.node import Node
-from drills.surroundings import NoSmallDisk, cut_connections, full, locked, small_disk
+from drills.own_server import OwnServer, tables_locked
+from drills.surroundings import (
+    NoSmallDisk,
+    cut_connections,
+    full,
+    locked,
+    read_only,
+    small_disk,
+)
 
 TRIALS, BEFORE = 20, 5
 """Trials of an analysis, and how many of them are stored when the fault strikes."""
@@ -132,6 +140,26 @@ def _disk_full(scene: Scene) -> None:
         sleep(AWAY_SECONDS)
 
 
+def _tables_locked(scene: Scene) -> None:
+    if not scene.lab.database_url:
+        raise NotRun("SQLite has one lock, which another fault holds")
+    with tables_locked(scene.lab.database_url):
+        scene.lab.release()
+        sleep(AWAY_SECONDS)
+
+
+def _disk_read_only(scene: Scene) -> None:
+    if scene.disk is None:
+        raise NotRun("only root may mount a small disk")
+    with read_only(scene.disk):
+        scene.lab.release()
+        sleep(AWAY_SECONDS)
+
+
+def _jobs_deleted(scene: Scene) -> None:
+    scene.lab.call("delete_jobs")
+
+
 def _wrong_key(scene: Scene) -> None:
     scene.lab.start_node("odd", SECRET_KEY="another key than the lab has")  # noqa: S106  # of this drill
 
@@ -146,8 +174,35 @@ FAULTS = (
     Fault("one of two nodes killed", "machine", lambda scene: scene.node.kill(), nodes=2),
     Fault(f"database away {AWAY_SECONDS:.0f} s", "database", _database_away),
     Fault(f"disk full {AWAY_SECONDS:.0f} s", "data folder", _disk_full),
+    Fault(f"disk read-only {AWAY_SECONDS:.0f} s", "data folder", _disk_read_only),
+    Fault(f"tables locked {AWAY_SECONDS:.0f} s", "database", _tables_locked),
+    Fault("rows deleted", "queue", _jobs_deleted),
     Fault("another SECRET_KEY", "second node", _wrong_key, 1, "node_with_wrong_key"),
 )
+
+
+def of_server(server: OwnServer) -> tuple[Fault, ...]:
+    """The faults of a PostgreSQL server that nobody else uses."""
+
+    def restarted(scene: Scene) -> None:
+        scene.lab.release()
+        server.restart(AWAY_SECONDS)
+
+    def cut_off(scene: Scene) -> None:
+        with server.wire.broken():
+            scene.lab.release()
+            sleep(AWAY_SECONDS)
+
+    def frozen(scene: Scene) -> None:
+        with server.frozen():
+            scene.lab.release()
+            sleep(AWAY_SECONDS)
+
+    return (
+        Fault(f"restarted, away {AWAY_SECONDS:.0f} s", "database", restarted),
+        Fault(f"cut off {AWAY_SECONDS:.0f} s", "network to the database", cut_off),
+        Fault(f"server frozen {AWAY_SECONDS:.0f} s", "database", frozen),
+    )
 
 
 def run(

@@ -225,14 +225,14 @@ class Lab:
         return run_python(self._environment, *arguments).strip()
 
 
-def run_python(environment: Mapping[str, str], *arguments: str) -> str:
-    """Run Python in the project's folder; returns its standard output.
+def run_python(environment: Mapping[str, str], *arguments: str, folder: Path = ROOT) -> str:
+    """Run Python in the project's folder, or another; returns its standard output.
 
     Raises:
         RuntimeError: It failed; the message is its standard error.
     """
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )
     if done.returncode:
         raise RuntimeError(done.stderr)

@@ -89,6 +89,25 @@ def full(disk: Path) -> Iterator[None]:
         filler.unlink()
 
 
+@contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    """Take no new files on a small disk, and no changes of old ones, as after errors of its device.
+
+    It is bound over itself, since the kernel keeps a disk writable while a file is open for
+    writing; what is written into such a file still arrives.
+    """
+    _mount("--bind", str(disk), str(disk))
+    try:
+        _mount("-o", "remount,bind,ro", str(disk))
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)  # noqa: S607  # that of the path
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True)  # noqa: S607  # that of the path
+
+
 def kill_site(site: subprocess.Popen[bytes]) -> None:
     """End a site's processes at once, as when its machine loses power."""
     parent = psutil.Process(site.pid)

@@ -43,6 +43,18 @@ START_WORKER = "make worker" if IS_CHECKOUT else "memorymark site cluster"
 _DATA_DIR = BASE_DIR / "var" if IS_CHECKOUT else Path.home() / ".local" / "share" / "memorymark"
 
 
+_NO_ENDLESS_WAIT = {
+    "connect_timeout": 5,  # seconds, as the next three
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # milliseconds
+    "options": "-c lock_timeout=5s",
+}
+"""For PostgreSQL: an error when a machine or a network is silently gone, or a table is locked. A
+worker then tries again while its lease holds; libpq by itself waits for a quarter of an hour."""
+
+
 class WrongEnvironment(Exception):
     """Variables have values that they do not take; the message has a line for each."""
 
@@ -192,6 +204,12 @@ class Environment(BaseModel):
         "The token that Prometheus sends to read `/metrics`; not set: there is no `/metrics`",
         secret=True,
     )
+    engine_user: Annotated[str, Field(pattern=r"^([a-z_][a-z0-9_-]*)?$")] = _variable(
+        "MEMORYMARK_ENGINE_USER",
+        "",
+        "The account that engines run as on this machine, where the worker runs as root; not set: "
+        "that of the worker",
+    )
     engine_deadline: Seconds = _variable(
         "ENGINE_DEADLINE_SECONDS", 900, "Longest time for an analysis"
     )
@@ -215,7 +233,7 @@ class Environment(BaseModel):
     keep_log_days: Days = _variable(
         "MEMORYMARK_KEEP_LOG_DAYS",
         0,
-        "Days after which log lines are removed; 0: never. Also for workers, as the next three",
+        "Days after which log lines are removed; 0: never. Also for workers, as the next four",
     )
     keep_failed_days: Days = _variable(
         "MEMORYMARK_KEEP_FAILED_DAYS",
@@ -224,6 +242,9 @@ class Environment(BaseModel):
     )
     keep_notification_days: Days = _variable(
         "MEMORYMARK_KEEP_NOTIFICATION_DAYS", 0, "The same for notifications"
+    )
+    keep_job_days: Days = _variable(
+        "MEMORYMARK_KEEP_JOB_DAYS", 0, "The same for imported jobs, from their end"
     )
     keep_lookup_days: Annotated[int, Field(ge=1, le=36_500)] = _variable(
         "MEMORYMARK_KEEP_LOOKUP_DAYS", 7, "The same for predictions that are not requested again"
@@ -289,6 +310,8 @@ class Environment(BaseModel):
                 "timeout": 20,
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
             }
+        elif named["ENGINE"].endswith("postgresql"):
+            named["OPTIONS"] = _NO_ENDLESS_WAIT | named.get("OPTIONS", {})
         return named | {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
 
     @property

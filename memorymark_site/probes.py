@@ -19,6 +19,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from memorymark_site.environment import MANAGE
+from memorymark_site.operations.database import need_response
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ def live(_request: HttpRequest) -> JsonResponse:
 def ready(_request: HttpRequest) -> JsonResponse:
     """200 if this process can serve pages: the database responds and is up to date; else 503."""
     try:
+        need_response(connection)
         missing = sorted(_migrations() - set(MigrationRecorder(connection).applied_migrations()))
     except db.Error:
         logger.exception("ready: the database does not respond")

@@ -85,6 +85,7 @@ MIDDLEWARE = [
 ROOT_URLCONF = "memorymark_site.urls"
 WSGI_APPLICATION = "memorymark_site.wsgi.application"
 
+FORM_RENDERER = "memorymark_site.form_renderer.Renderer"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -98,6 +99,7 @@ TEMPLATES = [
                 "memorymark_site.context.demo",
                 "memorymark_site.context.release",
                 "memorymark_site.context.role",
+                "analyses.pages.inbox.unread",
             ],
         },
     },
@@ -249,7 +251,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {
         "AnalysisStatus": "analyses.models.Status",
-        "Source": "engine.interface.result.Source",
+        "Source": "engine.interface.trial.Source",
+        "PhaseName": "engine.interface.result.PhaseName",
         "Task": "engine.models.tasks.Task",
         "ModelKindEnum": "engine.models.tasks.Kind",
         "HealthStatus": ["ok", "failing"],
@@ -289,6 +292,7 @@ KEPT_DAYS = {
     "MEMORYMARK_KEEP_LOG_DAYS": env.keep_log_days,
     "MEMORYMARK_KEEP_FAILED_DAYS": env.keep_failed_days,
     "MEMORYMARK_KEEP_NOTIFICATION_DAYS": env.keep_notification_days,
+    "MEMORYMARK_KEEP_JOB_DAYS": env.keep_job_days,
 }
 QUERIES_KEPT_DAYS = env.keep_lookup_days
 
@@ -297,6 +301,7 @@ QUERIES_KEPT_DAYS = env.keep_lookup_days
 ASKS_HUB = env.hub
 ENVIRONMENTS_DIR = DATA_DIR / "environments"
 ENGINE_COMMAND = [sys.executable, "-m", "engine", "run"]
+ENGINE_USER = env.engine_user
 ENGINE_DEADLINE_SECONDS = env.engine_deadline
 QUEUED_PER_MEMBER = env.queued_per_member
 QUERY_DEADLINE_SECONDS = {

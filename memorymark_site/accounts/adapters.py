@@ -23,7 +23,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from memorymark_site.accounts import devices, guessing, identities
+from memorymark_site.accounts import devices, guessing, identities, networks
 from memorymark_site.accounts.oidc import Provider, app_of, identity_of
 from memorymark_site.accounts.pages import single_sign_on as sso
 
@@ -66,9 +66,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ha
             messages.warning(request, guessing.AT_SIGN_IN)
 
     def post_login(self, request: HttpRequest, user: User, **kwargs: Any) -> HttpResponse:
-        """Make the browser known, whichever way it has signed in."""
+        """Make browser and network known, whichever way it has signed in."""
         response: HttpResponse = super().post_login(request, user, **kwargs)
         devices.remember(request, response, user.username)
+        networks.remember(request)
         return response
 
     def is_reauthentication_required(self, *, app: str, **_more: object) -> bool:

@@ -120,6 +120,16 @@ class Attempt(models.Model):
         return f"attempt at {self.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
+class KnownNetwork(models.Model):
+    """A network that a member has signed in from, by a digest; see :mod:`.networks`."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"network of a sign-in at {self.at:%Y-%m-%d %H:%M} UTC"
+
+
 class Action(models.TextChoices):
     """The kind of change in an entry of the audit log."""
 
@@ -153,6 +163,7 @@ class Action(models.TextChoices):
     CHANGE_MENTIONED = "change_mentioned", "Change mentioned"
     ANALYSIS_DELETED = "analysis_deleted", "Analysis deleted"
     TRAINING_DELETED = "training_deleted", "Training run deleted"
+    JOBS_DELETED = "jobs_deleted", "Imported jobs deleted"
     NODE_DELETED = "node_deleted", "Node deleted"
     SHARE_LINK_MADE = "share_link_made", "Share link created"
     SHARE_LINK_REVOKED = "share_link_revoked", "Share link revoked"

@@ -2,7 +2,8 @@
 
 Someone who guesses at a member's password from elsewhere must not keep the member out. So a browser
 that has signed in to the account before has limits of its own, and other browsers are stopped in
-the network that the guesses come from; everywhere only if they come from many networks.
+the network that the guesses come from. Guesses from many networks stop them everywhere but where
+members sign in from: those networks have a count of their own (see :mod:`.networks`).
 
 Attempts are counted in the database, before the password is checked, so that parallel ones count
 too; a right one is not counted. Keys are stored as keyed digests: no names, no addresses, and no
@@ -17,21 +18,19 @@ to wait.
 from __future__ import annotations
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
+from memorymark_site.accounts import networks
 from memorymark_site.accounts.devices import known_device
 from memorymark_site.accounts.members import folded
 from memorymark_site.accounts.models import Attempt
@@ -39,10 +38,8 @@ from memorymark_site.operations.prometheus import count_sign_in_failure
 
 WINDOW = timedelta(minutes=15)
 
-_EVERYWHERE = "0" * 20
-"""Ends the key of an account's attempts from all networks."""
-
-_WITH_PORT = re.compile(r"([\d.]+|\[[^\]]*\]):\d+")
+_ELSEWHERE, _FROM_KNOWN = "0" * 20, "1" * 20
+"""End the keys of an account's attempts from all unknown networks, and from all known ones."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +53,23 @@ class Limit:
 def of_sign_in(request: HttpRequest, name: str) -> list[Limit]:
     """Ten for a browser that has signed in to the account before.
 
-    For all others ten per account and network, a hundred per account, and thirty per network.
+    For all others those of :func:`of_account`, and thirty per network.
     """
     if device := known_device(request, name):
         return [Limit(_key("device", device), 10)]
-    network = address_of(request)
+    network = networks.address_of(request)
     return [*of_account(name, network), Limit(_key("address", network), 30)]
 
 
 def of_account(name: str, network: str) -> list[Limit]:
-    """Ten from one network and a hundred from all, however the account's name is typed."""
+    """Ten from one network and a hundred from all of its kind, however the name is typed.
+
+    A network is known whichever member has signed in from it, so the answer does not tell whose
+    account exists.
+    """
     account = _account(name)
-    return [Limit(account + _key("network", network)[:20], 10), Limit(account + _EVERYWHERE, 100)]
+    kind = _FROM_KNOWN if networks.is_known(network) else _ELSEWHERE
+    return [Limit(account + _key("network", network)[:20], 10), Limit(account + kind, 100)]
 
 
 def of_second_factor(user: User) -> list[Limit]:
@@ -82,12 +84,12 @@ def of_code(user: User, code: str) -> Limit:
 
 def of_beginning(request: HttpRequest) -> list[Limit]:
     """150 sign-ins by passkey or single sign-on started per address: each creates a session."""
-    return [Limit(_key("beginning", address_of(request)), 150)]
+    return [Limit(_key("beginning", networks.address_of(request)), 150)]
 
 
 def of_forgotten(request: HttpRequest) -> list[Limit]:
     """Five password reset e-mails per address."""
-    return [Limit(_key("forgotten", address_of(request)), 5)]
+    return [Limit(_key("forgotten", networks.address_of(request)), 5)]
 
 
 def of_new_address(user: User) -> Limit:
@@ -136,28 +138,6 @@ def forget(name: str) -> None:
 def is_full(limit: Limit) -> bool:
     """Whether the next attempt would exceed it."""
     return Attempt.objects.filter(key=limit.key).count() >= limit.most
-
-
-def address_of(request: HttpRequest) -> str:
-    """The network that a request comes from: an IPv4 address, or the /64 of an IPv6 one.
-
-    Behind the proxy that ``MEMORYMARK_HTTPS`` trusts, it is the last address in X-Forwarded-For,
-    which the proxy saw itself; the client may have invented those before it.
-    """
-    seen = str(request.META.get("REMOTE_ADDR", ""))
-    if settings.SECURE_PROXY_SSL_HEADER:
-        seen = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip() or seen
-    if with_port := _WITH_PORT.fullmatch(seen):  # some proxies write it; it changes
-        seen = with_port[1].strip("[]")
-    try:
-        address = ip_address(seen)
-    except ValueError:
-        return seen
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped:  # IPv4, as seen by a server that listens on ::
-            return str(address.ipv4_mapped)
-        return str(ip_network((int(address), 64), strict=False))
-    return str(address)
 
 
 def _wait_seconds(limit: Limit) -> int:

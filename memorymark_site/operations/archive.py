@@ -22,6 +22,9 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from django.utils.crypto import constant_time_compare, salted_hmac
 
+from engine.core.parsing import shown
+from engine.core.sizes import gib
+
 FORMAT = 1
 """Increased when older versions cannot read newer files correctly."""
 
@@ -31,6 +34,13 @@ SIGNATURE = "manifest.signature.json"
 MAX_LINE_BYTES = 64 * 2**20
 """Per row, and for the manifest. The longest real ones are results of some 100 kB; more would be an
 attempt to fill the reader's memory."""
+
+
+MAX_EXPANSION = 200
+"""Times that a table may be longer than in the file, where that is more than :data:`SMALL_BYTES`. A
+lab's own are 5 to 20 times as long; more would be an attempt to fill the machine."""
+
+SMALL_BYTES = 64 * 2**20
 
 
 class BadArchive(Exception):
@@ -124,7 +134,8 @@ class Archive:
             changed it. Those of earlier versions have no signature.
 
     Raises:
-        BadArchive: If it is not a backup, or only a newer version can read it.
+        BadArchive: If it is not a backup, has more in it than one has, or only a newer version can
+            read it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -134,6 +145,7 @@ class Archive:
             raise BadArchive(f"{path} is not a backup, or was cut off: {error}") from error
         try:
             self.manifest = _manifest(self._zip)
+            _check_files(self._zip, self.manifest)
             self.is_signed = _is_signed(self._zip)
         except BadArchive:
             self._zip.close()
@@ -169,8 +181,19 @@ class Archive:
                 )
 
     def rows(self, table: Table) -> Iterator[list[Any]]:
-        """The rows of a table, as JSON has them."""
-        return (json.loads(line) for line in self._lines(table))
+        """The rows of a table, as JSON has them.
+
+        Raises:
+            BadArchive: One is no JSON list of the table's columns.
+        """
+        for line in self._lines(table):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise BadArchive(f"the backup is damaged: {table.name}: {error}") from error
+            if not isinstance(row, list) or len(row) != len(table.columns):
+                raise BadArchive(f"the backup is damaged: {table.name} has a row of other columns")
+            yield row
 
     def _lines(self, table: Table) -> Iterator[bytes]:
         try:
@@ -181,6 +204,26 @@ class Archive:
                     yield line
         except (KeyError, OSError, EOFError, BadZipFile, zlib.error) as error:
             raise BadArchive(f"the backup is damaged: {table.name}: {error}") from error
+
+
+def _check_files(file: ZipFile, manifest: Manifest) -> None:
+    """Check that a backup has its tables in it, each once, and nothing else.
+
+    Raises:
+        BadArchive: It has more, or expands to more than rows of a lab do.
+    """
+    known = {MANIFEST, SIGNATURE, *(f"{table.name}.jsonl" for table in manifest.tables)}
+    seen: set[str] = set()
+    for info in file.infolist():
+        if info.filename not in known or info.filename in seen:
+            raise BadArchive(f"the file has {shown(info.filename)} in it, which no backup has")
+        seen.add(info.filename)
+        longest = max(SMALL_BYTES, MAX_EXPANSION * info.compress_size)
+        if info.file_size > longest:
+            raise BadArchive(
+                f"{info.filename} expands from {gib(info.compress_size)} to "
+                f"{gib(info.file_size)}, as no backup does"
+            )
 
 
 def _is_signed(file: ZipFile) -> bool:
@@ -226,10 +269,13 @@ def _manifest(file: ZipFile) -> Manifest:
             Table(table["name"], tuple(table["columns"]), table["rows"], table["sha256"])
             for table in body["tables"]
         )
+        texts = [body["made_at"], body["database"], *body["migrations"]]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("its texts are none")
         return Manifest(
             body["made_at"], body["database"], tuple(body["migrations"]), tables, body["format"]
         )
-    except (KeyError, TypeError, ValueError, BadZipFile, zlib.error) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, BadZipFile, zlib.error) as error:
         raise BadArchive(f"the file has no backup manifest: {error!r}") from error
 
 

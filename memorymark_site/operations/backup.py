@@ -24,6 +24,7 @@ LEFT_OUT = frozenset(
         "sessions.session",  # keys to the site: members sign in again
         "accounts.signin",  # their owners
         "accounts.attempt",  # recent wrong passwords
+        "accounts.knownnetwork",  # learned again when members sign in
         "accounts.setuplink",  # another key; a lab with members needs none
         "analyses.spentunits",  # of the last minute
         "django_q.ormq",  # not used: the jobs are the queue

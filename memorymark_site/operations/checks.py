@@ -7,6 +7,7 @@ only once others can reach the site is reported by ``manage.py check --deploy``.
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import stat
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ MIN_TOKEN_LENGTH = 16
 @register(Tags.compatibility)
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
     """Problems that keep the site or its workers from working."""
-    return [*_files(), *_reachable(), *_email()]
+    return [*_files(), *_engine_user(), *_reachable(), *_email()]
 
 
 @register(Tags.security, deploy=True)
@@ -44,6 +45,27 @@ def _files() -> Iterator[CheckMessage]:
             f"the data folder {settings.DATA_DIR} cannot be written",
             hint="make the user that runs the site its owner, or set another: MEMORYMARK_DATA_DIR",
             id="memorymark.E002",
+        )
+
+
+def _engine_user() -> Iterator[CheckMessage]:
+    name = settings.ENGINE_USER
+    if not name:
+        return
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        yield Error(
+            f"the engine cannot be started: this machine has no account {name}",
+            hint=f"useradd --system --create-home {name}, or leave MEMORYMARK_ENGINE_USER out",
+            id="memorymark.E011",
+        )
+        return
+    if os.geteuid() != 0:
+        yield Error(
+            f"the engine cannot be started as {name}: only root may start it as someone else",
+            hint="run the worker as root, or leave MEMORYMARK_ENGINE_USER out",
+            id="memorymark.E012",
         )
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.core.management.color import no_style
-from django.db import connection, transaction
+from django.db import DataError, IntegrityError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
+from django.db.models import Field
 from django.dispatch import Signal
 
 from memorymark_site.operations.archive import Archive, BadArchive, Manifest, Table
@@ -145,6 +148,20 @@ def _lock(models: Sequence[Model]) -> None:
             cursor.execute(f"LOCK TABLE {tables} IN EXCLUSIVE MODE")
 
 
+def admins(archive: Archive) -> list[str]:
+    """The names of those who may change everything in the lab of a backup."""
+    found = []
+    for table in archive.manifest.tables:
+        if table.name == "auth.user":
+            rows = (dict(zip(table.columns, row, strict=True)) for row in archive.rows(table))
+            found += [
+                str(row.get("username"))
+                for row in rows
+                if row.get("is_staff") or row.get("is_superuser")
+            ]
+    return found
+
+
 def _insert_all(archive: Archive, models: dict[str, Model]) -> None:
     """Empty and fill the tables; foreign keys are checked at the end."""
     quote = connection.ops.quote_name
@@ -156,7 +173,10 @@ def _insert_all(archive: Archive, models: dict[str, Model]) -> None:
     with connection.cursor() as cursor:
         for statement in connection.ops.sequence_reset_sql(no_style(), list(models.values())):
             cursor.execute(statement)
-    connection.check_constraints()
+    try:
+        connection.check_constraints()
+    except IntegrityError as error:
+        raise BadArchive(f"the backup refers to a row that is not in it: {error}") from error
 
 
 def _insert(archive: Archive, table: Table, model: Model) -> None:
@@ -167,20 +187,18 @@ def _insert(archive: Archive, table: Table, model: Model) -> None:
     rows = archive.rows(table)
     with connection.cursor() as cursor:
         while some := list(islice(rows, _ROWS_AT_ONCE)):
-            cursor.executemany(
-                statement,
-                [
-                    [
-                        stored(field, value, connection)
-                        for field, value in zip(fields, row, strict=True)
-                    ]
-                    for row in some
-                ],
-            )
+            try:
+                cursor.executemany(statement, [_stored(fields, row) for row in some])
+            except (DataError, IntegrityError, TypeError, ValueError, ValidationError) as error:
+                raise BadArchive(f"{table.name} has a row that it cannot have: {error}") from error
     if model._base_manager.count() != table.rows:
         raise BadArchive(
             f"{table.name} does not have the {table.rows:,} rows that the manifest lists"
         )
+
+
+def _stored(fields: Sequence[Field[Any, Any]], row: Sequence[Any]) -> list[Any]:
+    return [stored(field, value, connection) for field, value in zip(fields, row, strict=True)]
 
 
 def _not_empty(there: dict[str, int]) -> str:

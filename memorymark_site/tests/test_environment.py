@@ -158,6 +158,16 @@ def test_the_database_is_set_up_for_several_processes() -> None:
     assert postgres["ENGINE"] == "django.db.backends.postgresql"
 
 
+def test_nobody_waits_endlessly_for_postgresql() -> None:
+    url = "postgres://user:password@host/lab"
+    options = read({"DATABASE_URL": url}).database["OPTIONS"]
+    assert options.items() >= {"connect_timeout": 5, "tcp_user_timeout": 10_000}.items()
+    assert "lock_timeout" in options["options"]
+    own = read({"DATABASE_URL": f"{url}?connect_timeout=30&sslmode=require"}).database["OPTIONS"]
+    assert (int(own["connect_timeout"]), own["sslmode"]) == (30, "require")
+    assert own["keepalives_idle"] == 5
+
+
 def test_the_mail_server_is_set_by_one_variable() -> None:
     email = read({"EMAIL_URL": "smtp+tls://ada:secret@mail.example:587"}).email
     assert email["EMAIL_BACKEND"] == "django.core.mail.backends.smtp.EmailBackend"

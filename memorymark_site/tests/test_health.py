@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from analyses.jobs.keys import WRONG_KEY, key_fingerprint
 from analyses.models import Analysis, Node, Status
 from analyses.tests.factories import make_analysis, make_user
 from memorymark_site.accounts.models import ApiToken
+from memorymark_site.operations import data_folder
 
 pytestmark = pytest.mark.database
 
@@ -100,6 +103,33 @@ def test_health_fails_without_a_worker(client: Client, db: None) -> None:
     assert response.json()["problems"] == ["no worker is online; start one with: make worker"]
 
 
+def test_health_fails_where_nothing_can_be_written(
+    client: Client, db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _node("laptop")
+    settings.DATA_DIR = Path("/proc")  # which takes no files, whoever asks
+    refused = client.get("/health")
+    assert refused.status_code == 503
+    (problem,) = refused.json()["problems"]
+    assert problem.startswith("the data folder cannot be written to: ")
+    assert "/proc" not in problem  # strangers read it
+    monkeypatch.setattr(data_folder, "_new_file", partial(Path("/dev/full").open, "wb"))
+    full = client.get("/api/v1/health")
+    assert full.status_code == 503
+    assert full.json()["problems"] == [
+        "the data folder cannot be written to: No space left on device"
+    ]
+
+
+def test_health_leaves_nothing_in_the_data_folder(
+    client: Client, db: None, settings: Any, tmp_path: Path
+) -> None:
+    _node("laptop")
+    settings.DATA_DIR = tmp_path
+    assert client.get("/health").status_code == 200
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_node_with_another_key_is_named_and_does_not_count(client: Client, db: None) -> None:
     _node("good", key=key_fingerprint())
     _node("odd", key="another key's", gpu_name="NVIDIA A10")
@@ -139,6 +169,8 @@ def test_health_responds_while_the_database_is_down(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Down:
+        vendor = "sqlite"
+
         def close(self) -> None:
             """Does nothing, in place of a connection."""
 
@@ -159,6 +191,7 @@ def test_health_reads_no_session(client: Client, monkeypatch: pytest.MonkeyPatch
     """No ``db`` mark: any query would fail this test."""
     lab = {"nodes_online": 1, "queue": {"stands_still": False}}
     monkeypatch.setattr(nodes, "_lab", lambda **_kwargs: lab)
+    monkeypatch.setattr(nodes, "need_response", lambda _connection: None)
     client.cookies["sessionid"] = "a" * 32
 
     assert client.get("/health").status_code == 200

@@ -1,4 +1,4 @@
-"""What is private to another package may change in any release: each such name is looked up here.
+"""Private names of other packages may change in any release: each is looked up here.
 
 That fails where the name is used, before anybody meets it. What a name does is held by the tests
 of the code that uses it.

@@ -55,6 +55,8 @@ def test_the_site_is_not_ready_while_the_database_is_down(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Down:
+        vendor = "sqlite"
+
         def close(self) -> None:
             """Does nothing, in place of a connection."""
 

@@ -1,4 +1,4 @@
-"""What the site imports is what ``pip install 'memorymark[site]'`` brings.
+"""Imports of the site are what ``pip install 'memorymark[site]'`` brings.
 
 In the environment of the tests, packages of test tools are there too, and hide one that is missing.
 """

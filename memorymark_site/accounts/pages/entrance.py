@@ -32,6 +32,7 @@ from memorymark_site.accounts import (
     invitations,
     links,
     mail,
+    networks,
     sessions,
     throttle,
 )
@@ -95,7 +96,7 @@ class SignIn(BoundedGuesses, LoginView):  # type: ignore[misc]  # allauth has no
         check_passwords_sign_in()
         response = super().post(request, *args, **kwargs)
         name = request.POST.get("login", "")
-        if any(map(throttle.is_full, throttle.of_account(name, throttle.address_of(request)))):
+        if any(map(throttle.is_full, throttle.of_account(name, networks.address_of(request)))):
             guessing.tell(name)
         return response
 

@@ -11,8 +11,8 @@ from django.test import Client, RequestFactory
 from pytest_django import Settings
 
 from analyses.tests.factories import make_user
-from memorymark_site.accounts import devices, guessing, links, throttle
-from memorymark_site.accounts.models import Action, Attempt, AuditEntry
+from memorymark_site.accounts import devices, guessing, links, networks
+from memorymark_site.accounts.models import Action, Attempt, AuditEntry, KnownNetwork
 from memorymark_site.accounts.tests.mailing import wait_for_mail
 
 pytestmark = pytest.mark.database
@@ -60,9 +60,52 @@ def test_an_account_is_locked_everywhere_after_a_hundred_wrong_passwords(ada: Us
     assert _try("ada", RIGHT, address="198.51.100.7").status_code == 429
 
 
-def _known(name: str) -> Client:
+def test_a_hundred_guesses_do_not_lock_an_account_where_members_sign_in(ada: User) -> None:
+    make_user("eve")
+    _known("eve", address="198.51.100.7")
+    _hundred_guesses_from_ten_networks()
+    assert _try("ada", RIGHT, address="198.51.100.8").status_code == 429
+    assert _try("ada", "wrong", address="198.51.100.7").status_code == 200
+    assert _try("ada", RIGHT, address="198.51.100.7").status_code == 302
+
+
+def test_known_networks_do_not_reveal_whose_account_exists(ada: User) -> None:
+    _known("ada", address="198.51.100.7")
+    for name in ("ada", "nobody"):
+        for number in range(100):
+            assert _try(name, address=f"203.0.{len(name)}.{number // 10}").status_code == 200
+    answers = [
+        [_try(name, address=address).status_code for address in ("198.51.100.7", "198.51.100.8")]
+        for name in ("ada", "nobody")
+    ]
+    assert answers == [[200, 429], [200, 429]]
+
+
+def test_a_hundred_guesses_in_known_networks_lock_an_account_in_all_of_them(ada: User) -> None:
+    for number in range(11):
+        _known("ada", address=f"198.51.100.{number}")
+    for number in range(100):
+        assert _try("ada", address=f"198.51.100.{number // 10}").status_code == 200
+    assert _try("ada", RIGHT, address="198.51.100.10").status_code == 429
+
+
+def test_a_network_is_forgotten_half_a_year_after_its_last_sign_in(ada: User) -> None:
+    _known("ada", address="198.51.100.7")
+    KnownNetwork.objects.update(at=F("at") - networks.KEPT)
+    _hundred_guesses_from_ten_networks()
+    assert _try("ada", RIGHT, address="198.51.100.7").status_code == 429
+
+
+def test_old_networks_are_deleted(ada: User) -> None:
+    _known("ada", address="198.51.100.7")
+    KnownNetwork.objects.update(at=F("at") - networks.KEPT)
+    _known("ada", address="198.51.100.8")
+    assert KnownNetwork.objects.count() == 1
+
+
+def _known(name: str, address: str = "192.0.2.1") -> Client:
     """A browser that has signed in to an account, and out again."""
-    browser = Client(REMOTE_ADDR="192.0.2.1")
+    browser = Client(REMOTE_ADDR=address)
     assert browser.post(LOGIN, {"login": name, "password": RIGHT}).status_code == 302
     browser.post("/accounts/logout/")
     assert "sessionid" not in browser.session
@@ -182,6 +225,8 @@ def test_neither_names_nor_addresses_are_stored(ada: User) -> None:
     for attempt in Attempt.objects.all():
         assert set(attempt.key) <= set("0123456789abcdef")
     assert Attempt.objects.count() == 3
+    _known("ada", address="198.51.100.7")
+    assert set(KnownNetwork.objects.get().digest) <= set("0123456789abcdef")
 
 
 def test_old_attempts_are_deleted(ada: User) -> None:
@@ -236,4 +281,4 @@ def test_the_address_is_the_one_the_trusted_proxy_saw(
         LOGIN, headers={"X-Forwarded-For": forwarded}
     )
 
-    assert throttle.address_of(request) == address
+    assert networks.address_of(request) == address

@@ -105,7 +105,7 @@ def test_rows_that_do_not_match_the_manifest_are_found(tmp_path: Path) -> None:
     with Archive(changed) as archive, pytest.raises(BadArchive, match="checksum"):
         archive.check()
     missing = table | {"name": "lab.other"}
-    changed = _with_manifest(path, tables=[missing])
+    changed = _with_manifest(path, tables=[missing, table])
     with Archive(changed) as archive, pytest.raises(BadArchive, match=r"damaged: lab\.other"):
         archive.check()
 

@@ -1,4 +1,4 @@
-"""What commands say where the database or a folder is away: one line, from outside."""
+"""Commands where the database or a folder is away say one line, from outside."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _started(command: str, **variables: str) -> subprocess.Popen[str]:
 
 
 def _line_of(process: subprocess.Popen[str]) -> str:
-    """What it says on standard error, if that is one line and it fails."""
+    """Its line on standard error, if that is one line and it fails."""
     _, said = process.communicate()
     (line,) = said.strip().splitlines()
     assert process.returncode == 1

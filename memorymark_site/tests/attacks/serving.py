@@ -23,7 +23,7 @@ from e2e.running import free_port
 NAME = "lab.example"
 PASSWORD = "correct horse battery"  # noqa: S105  # of an account of these tests
 NAME_FIELD = "login"
-"""What the sign-in form calls the name of an account."""
+"""The sign-in form's name for the name of an account."""
 
 METRICS_TOKEN = "metrics-token-of-these-tests"  # noqa: S105  # as that
 LARGE = "large.js"

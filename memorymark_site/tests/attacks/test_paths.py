@@ -103,7 +103,7 @@ def test_text_that_reaches_the_engines_process(field: str, value: str) -> None:
 
 def test_the_command_lines_config_is_only_read_as_a_bounded_file(tmp_path: Path) -> None:
     """An endless device, a folder and a missing file are refused quickly with a reason."""
-    from engine.models.config import read_config_file
+    from engine.models.config_text import read_config_file
 
     assert len(read_config_file(Path("/dev/zero"))) == 2**20 + 1
     for path in (tmp_path, tmp_path / "none", Path("/dev/null/x"), Path("a\0b")):

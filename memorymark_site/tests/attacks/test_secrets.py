@@ -43,7 +43,7 @@ def engine(with_secrets: None) -> Iterator[EngineProcess]:
 
 
 def test_the_environment_of_the_engine_as_the_system_shows_it(engine: EngineProcess) -> None:
-    """What malicious code in the engine would read: none of the site's secrets."""
+    """Secrets of the site, none of which malicious code in the engine would read."""
     shown = Path(f"/proc/{engine.pid}/environ")
     if not shown.exists():
         pytest.skip("this system shows no environments in /proc")

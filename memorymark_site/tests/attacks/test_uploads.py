@@ -19,7 +19,7 @@ from analyses.models import Analysis, Query, Training
 from analyses.pages.new.values import default_values
 from analyses.pages.new.widgets import OTHER_MODEL
 from analyses.tests.factories import make_user
-from engine.models.config import MAX_CONFIG_BYTES
+from engine.models.config_text import MAX_CONFIG_BYTES
 from engine.models.presets import PRESETS
 from memorymark_site.accounts.models import ApiToken
 from memorymark_site.tests.attacks.serving import Site
@@ -73,7 +73,7 @@ HOSTILE: dict[str, bytes] = {
 }
 ADDRESSES = (
     "/api/v1/analyses/", "/api/v1/analyses/import/", "/api/v1/predict/?wait=0",
-    "/api/v1/plan/?wait=0", "/api/v1/trainings/",
+    "/api/v1/plan/?wait=0", "/api/v1/trainings/", "/api/v1/training-jobs/",
 )  # fmt: skip
 
 
