@@ -10,6 +10,7 @@ from rest_framework.exceptions import ValidationError
 
 from analyses.api.serializers import FRAMEWORK, RECIPE
 from analyses.api.views import refusal
+from analyses.results.recipes import stored
 from engine.core.errors import InvalidInput
 from engine.interface.request import FIELDS
 from engine.recipes import InvalidRecipe, Recipe, parse_recipe
@@ -17,7 +18,7 @@ from engine.recipes import InvalidRecipe, Recipe, parse_recipe
 
 @dataclass(frozen=True)
 class Submission:
-    """What was sent.
+    """The body of a request.
 
     Attributes:
         fields: The fields of a request, with those of the recipe.
@@ -59,9 +60,14 @@ class Submission:
             found |= {field: message} if at is None else {_named(at[0]): at[1]}
         return refusal(InvalidInput(found))
 
+    @property
+    def stored(self) -> dict[str, Any] | None:
+        """The part of the recipe that an analysis keeps."""
+        return None if self.recipe is None else stored(self.recipe)
+
     def told(self, body: dict[str, Any]) -> dict[str, Any]:
         """A response that says what was read of the recipe."""
-        return body if self.recipe is None else {**body, RECIPE: self.recipe.to_dict()}
+        return body if self.recipe is None else {**body, RECIPE: self.stored}
 
 
 def _named(key: str) -> str:

@@ -71,5 +71,5 @@ def request_from(recipe: Recipe | None, given: Mapping[str, object]) -> Analysis
 
 
 def told(recipe: Recipe | None) -> dict[str, object]:
-    """What an answer in JSON says of a recipe."""
+    """Fields about a recipe in an answer in JSON."""
     return {} if recipe is None else {"recipe": recipe.to_dict()}

@@ -6,8 +6,16 @@ request from them. No torch in here, nor any of the frameworks.
 
 from __future__ import annotations
 
-from .errors import InvalidRecipe
+from .errors import InvalidRecipe, UnknownFramework
 from .frameworks import FRAMEWORKS, is_recipe
 from .recipe import Recipe, parse_recipe, read_recipe
 
-__all__ = ["FRAMEWORKS", "InvalidRecipe", "Recipe", "is_recipe", "parse_recipe", "read_recipe"]
+__all__ = [
+    "FRAMEWORKS",
+    "InvalidRecipe",
+    "Recipe",
+    "UnknownFramework",
+    "is_recipe",
+    "parse_recipe",
+    "read_recipe",
+]

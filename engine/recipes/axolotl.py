@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.choices import CrossEntropy, Method, Precision
+from ..core.choices import CrossEntropy, Method, Precision, Rollout
 from ..core.optimizers import Optimizer
 from .accelerate import set_fsdp
 from .axolotl_keys import REFUSED_KEYS, UNUSED_KEYS
 from .deepspeed import is_zero, precision_with_zero, set_deepspeed
 from .framework import Framework
+from .rollouts import Generation, Vllm, set_grpo, whole_or_none
 from .settings import Settings
 from .steps import (
     BF16_UNDER_AUTOCAST,
@@ -24,6 +25,7 @@ from .steps import (
     check_optimizer_arguments,
     model_config,
     need_length,
+    note_cpo,
     note_evaluation,
     set_attention,
     set_loss,
@@ -37,10 +39,12 @@ from .tables import (
     anything,
     mapping,
     names,
+    number,
     switch,
     text,
     unused,
     whole,
+    words,
 )
 
 _ATTENTION_FLAGS = {
@@ -57,17 +61,46 @@ _NO_MEMORY = ("liger_fused_linear_cross_entropy", "liger_rope", "liger_use_token
 """Liger's settings that are predicted, or change no memory."""
 
 _PLUGINS = {"CutCrossEntropyPlugin", "LigerPlugin", "LMEvalPlugin", "SwanLabPlugin"}
-"""Of ``axolotl.integrations``: two for losses, and two that look on."""
+"""Plugins of ``axolotl.integrations``: two for losses, and two that look on."""
+
+_GRPO = ("grpo", "gdpo")
+"""GDPO adds up rewards in another order (``builders/rl.py``)."""
+
+_TRL_READ = words(
+    """beta max_completion_length use_vllm vllm_mode vllm_enable_sleep_mode generation_batch_size"""
+)
+_TRL_UNUSED = words(
+    """vllm_server_host vllm_server_port vllm_server_timeout vllm_guided_decoding_regex reward_funcs
+    reward_weights num_generations log_completions num_completions_to_print
+    importance_sampling_level ref_model_mixup_alpha ref_model_sync_steps scale_rewards temperature
+    top_p top_k min_p repetition_penalty generation_kwargs chat_template_kwargs num_iterations
+    epsilon epsilon_high loss_type mask_truncated_completions multi_objective_aggregation
+    vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_importance_sampling_cap
+    off_policy_mask_threshold use_bias_correction_kl reward_num_workers vllm_lora_sync rollout_func
+    prefetch_depth vllm_sync_interval streaming_partial_batch streaming_min_groups
+    replay_recompute_logps reroll_start_fraction reroll_max_groups skip_zero_advantage_batches"""
+)
+"""Keys of ``trl`` (``schemas/trl.py``) that change neither memory nor speed of an update. Those of
+its asynchronous trainer do, where ``async_prefetch`` or ``use_data_producer`` turns that on."""
+_TRL_REFUSED = {
+    "async_prefetch": "generates while it updates",
+    "use_data_producer": "generates while it updates",
+    "replay_buffer_size": "keeps groups of completions",
+    "use_liger_loss": "keeps no logits of the completions",
+    "sync_ref_model": "keeps a reference that follows the model",
+}
 
 _METHODS = {
     "dpo": Method.DPO,
     "ipo": Method.DPO,
     "orpo": Method.ORPO,
     "kto": Method.KTO,
+    "simpo": Method.ORPO,
 }
-"""Of ``RLType``; IPO is DPO with another loss of the same scores."""
+"""Members of ``RLType``; IPO is DPO with another loss of the same scores, SimPO a loss of CPO."""
 
 KEYS: dict[str, Key] = {
+    "cpo_alpha": number(1.0),
     "base_model": text(field="model"),
     "micro_batch_size": whole(1, field="current_batch_size"),
     "gradient_accumulation_steps": whole(1),
@@ -115,6 +148,7 @@ KEYS: dict[str, Key] = {
     "fsdp_config": mapping(),
     "fsdp_version": whole(),
     "rl": text(),
+    "rl_beta": number(),
     "precompute_ref_log_probs": switch(None, field="precomputed_reference"),
     "torch_compile": anything(),
     "val_set_size": anything(0.0),
@@ -306,17 +340,58 @@ def _set_method(settings: Settings) -> None:
     rl = settings.value("rl")
     if rl is None:
         return
+    settings.set("batching", None)
+    if rl in _GRPO:
+        _set_grpo(settings)
+        return
     if rl not in _METHODS:
         settings.refuse(
             "rl",
-            f"{rl} is not predicted from axolotl's recipes; choose {', '.join(_METHODS)}, or "
-            "describe it by --method",
+            f"{rl} is not predicted from axolotl's recipes; choose "
+            f"{', '.join((*_METHODS, *_GRPO))}, or describe it by --method",
         )
         return
     settings.set("method", _METHODS[rl], "rl")
-    settings.set("batching", None)
+    if rl == "simpo":
+        note_cpo(settings)
     if settings.value("sequence_len") is None:
         need_length(settings, "sequence_len", "answers need a length")
+
+
+def _set_grpo(settings: Settings) -> None:
+    """TRL's GRPO with the settings in ``trl`` and ``vllm`` (``core/trainers/grpo/__init__.py``)."""
+    trl = settings.part("trl")
+    if unknown := sorted(trl.keys() - _TRL_READ - _TRL_UNUSED - _TRL_REFUSED.keys()):
+        settings.refuse("trl", f"axolotl 0.18.0 has no {', '.join(unknown)} in it; take it out")
+    for name, what in _TRL_REFUSED.items():
+        if trl.get(name):
+            settings.refuse("trl", f"{name} {what}, which is not predicted; take it out")
+    need_length(
+        settings, "sequence_len", "it does not cut the prompts of GRPO, whose rows have no limit"
+    )
+    beta = trl.get("beta")
+    generation = Generation(
+        completion=whole_or_none(trl.get("max_completion_length")),
+        beta=settings.value("rl_beta") if beta is None else beta,
+        samples=whole_or_none(trl.get("generation_batch_size")),
+        vllm=_vllm(settings, trl),
+    )
+    set_grpo(settings, generation, "rl", completion="trl", beta="trl", samples="trl", vllm="trl")
+
+
+def _vllm(settings: Settings, trl: Mapping[str, Any]) -> Vllm | Rollout | None:
+    if not trl.get("use_vllm"):
+        return None
+    if trl.get("vllm_mode") == "server":
+        return Rollout.SERVER
+    if trl.get("vllm_mode") is None:  # TRL's own defaults
+        return Vllm(share=0.3)
+    vllm = settings.part("vllm")
+    return Vllm(
+        share=vllm.get("gpu_memory_utilization") or 0.9,
+        sleeps=bool(trl.get("vllm_enable_sleep_mode")),
+        gpus=whole_or_none(vllm.get("tensor_parallel_size")),
+    )
 
 
 def _of_plugins(values: Mapping[str, Any]) -> frozenset[str]:

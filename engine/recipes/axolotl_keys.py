@@ -14,7 +14,7 @@ UNUSED_KEYS = """
         added_tokens_overrides auto_resume_from_checkpoints axolotl_config_path base_model_config
         bench_dataset bench_split chat_template chat_template_jinja chat_template_kwargs
         comet_api_key comet_experiment_config comet_experiment_key comet_mode comet_online
-        comet_project_name comet_workspace cosine_constant_lr_ratio cosine_min_lr_ratio cpo_alpha
+        comet_project_name comet_workspace cosine_constant_lr_ratio cosine_min_lr_ratio
         curriculum_sampling dataloader_drop_last dataloader_num_workers dataloader_pin_memory
         dataloader_prefetch_factor dataset_exact_deduplication dataset_keep_in_memory
         dataset_num_proc dataset_prepared_path dataset_processes dataset_shard_idx
@@ -52,7 +52,7 @@ UNUSED_KEYS = """
         qgalore_proj_bits qgalore_proj_group_size qgalore_proj_quant qgalore_proj_type
         qgalore_queue_size qgalore_scale qgalore_update_proj_gap qlora_sharded_model_loading
         reinit_weights relora_prune_method remove_unused_columns resize_token_embeddings_to_32x
-        resources_per_worker resume_from_checkpoint revision_of_model rl_beta role_boundaries
+        resources_per_worker resume_from_checkpoint revision_of_model role_boundaries
         rpo_alpha sample_packing_bin_size sample_packing_eff_est sample_packing_group_size
         sample_packing_mp_start_method sample_packing_sequentially save_first_step
         save_only_model save_safetensors save_steps save_strategy save_total_limit

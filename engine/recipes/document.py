@@ -37,6 +37,18 @@ class Document:
         line = self.lines.get(key)
         return message if line is None else f"line {line}: {message}"
 
+    def renamed(self, names: Mapping[str, str]) -> tuple[Document, dict[str, str]]:
+        """The recipe with other names for some keys, and those that were renamed.
+
+        A key whose other name the recipe has too stays as it is.
+        """
+        found = {
+            old: new for old, new in names.items() if old in self.values and new not in self.values
+        }
+        values = {found.get(name, name): value for name, value in self.values.items()}
+        lines = {found.get(name, name): line for name, line in self.lines.items()}
+        return Document(values, lines), found
+
 
 def read_file(path: Path) -> Document:
     """The recipe in a file.

@@ -15,6 +15,10 @@ class InvalidRecipe(InvalidInput):
     """
 
 
+class UnknownFramework(InvalidRecipe):
+    """Its keys do not tell which framework it is for; whoever has it can name that."""
+
+
 def wrong(message: str) -> InvalidRecipe:
     """An error about the file as a whole."""
     return InvalidRecipe({FIELD: message})

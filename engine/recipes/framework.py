@@ -23,6 +23,7 @@ class Framework:
         marks: Keys of which a recipe has at least one, and which no other framework here has.
         keys: All keys of the release.
         derive: Sets the fields of a request, from the settings of a recipe.
+        former_names: Keys that earlier releases call otherwise, with their names now.
         also: More keys that change nothing, given all that a recipe has.
     """
 
@@ -34,6 +35,7 @@ class Framework:
     marks: frozenset[str]
     keys: Mapping[str, Key]
     derive: Callable[[Settings], None]
+    former_names: Mapping[str, str] = field(default_factory=dict)
     also: Callable[[Mapping[str, Any]], frozenset[str]] = field(default=lambda _: frozenset())
 
     @property

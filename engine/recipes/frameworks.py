@@ -9,7 +9,7 @@ from ..core.errors import InvalidInput
 from ..core.parsing import shown
 from .axolotl import AXOLOTL
 from .document import Document
-from .errors import FIELD, InvalidRecipe
+from .errors import FIELD, InvalidRecipe, UnknownFramework
 from .framework import Framework
 from .llama_factory import LLAMA_FACTORY
 from .ms_swift import MS_SWIFT
@@ -34,8 +34,14 @@ _OTHERS = {
     "distributed_type": "this is accelerate's config; pass the recipe, and this by "
     "--accelerate-config",
     "zero_optimization": "this is DeepSpeed's config; pass the recipe that refers to it",
+    **dict.fromkeys(
+        ("tensor_model_parallel_size", "recompute_granularity", "train_iters"),
+        "this is a recipe for Megatron, whose layers and optimizer are not predicted; describe the "
+        "model by its name or --config, and how GPUs share it by --tensor-parallel, --parallelism "
+        "and the other flags",
+    ),
 }
-"""Files that lie beside a recipe, by a key that each of them has."""
+"""Files that are no recipes of these frameworks, by a key that each of them has."""
 
 
 def framework_of(document: Document, name: str | None = None) -> Framework:
@@ -46,7 +52,8 @@ def framework_of(document: Document, name: str | None = None) -> Framework:
         name: As it is given; ``None`` to tell by the keys.
 
     Raises:
-        InvalidRecipe: If no framework or several have such keys.
+        UnknownFramework: If no framework or several have such keys.
+        InvalidRecipe: If it is of a framework, or a file beside a recipe, that is not read.
     """
     values = document.values
     if "actor_rollout_ref" in values:
@@ -65,8 +72,8 @@ def framework_of(document: Document, name: str | None = None) -> Framework:
         return found[0]
     if found:
         names = " and ".join(one.title for one in found)
-        raise InvalidRecipe({FIELD: f"its keys are those of {names}; say which by --framework"})
-    raise InvalidRecipe({FIELD: f"it is of no framework that is read. {looked_for()}"})
+        raise UnknownFramework({FIELD: f"its keys are those of {names}; say which by --framework"})
+    raise UnknownFramework({FIELD: f"it is of no framework that is read. {looked_for()}"})
 
 
 def is_recipe(values: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from .deepspeed import is_zero, precision_with_zero, set_deepspeed
 from .framework import Framework
 from .settings import Settings
 from .steps import (
+    AS_ORPO,
     BF16_UNDER_AUTOCAST,
     LIGER,
     UNSLOTH,
@@ -51,6 +52,7 @@ _LOSSES = {
     "hinge": Method.DPO,
     "ipo": Method.DPO,
     "orpo": Method.ORPO,
+    "simpo": Method.ORPO,
 }
 """``pref_loss``: hinge and IPO are other losses of DPO's scores."""
 
@@ -194,6 +196,8 @@ def _set_method(settings: Settings) -> None:
             settings.set(
                 "method", _LOSSES[loss], "pref_loss" if "pref_loss" in settings else "stage"
             )
+            if loss == "simpo":
+                settings.note(AS_ORPO)
         else:
             settings.refuse("pref_loss", f"{loss} is not predicted; choose {', '.join(_LOSSES)}")
     elif stage == "kto":

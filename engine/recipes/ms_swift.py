@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.choices import CrossEntropy, Method, Precision
+from ..core.choices import CrossEntropy, Method, Precision, Rollout
 from .accelerate import set_fsdp
 from .deepspeed import is_zero, precision_with_zero, read_beside, set_deepspeed
 from .framework import Framework
 from .ms_swift_keys import OTHER_RUNS, UNUSED_KEYS
+from .rollouts import Generation, Vllm, set_grpo
 from .settings import Settings
 from .steps import (
     BF16_UNDER_AUTOCAST,
@@ -22,6 +23,7 @@ from .steps import (
     UNSLOTH,
     need_flash,
     need_length,
+    note_cpo,
     note_frozen_vision,
     set_attention,
     set_loss,
@@ -34,6 +36,7 @@ from .tables import (
     all_refused,
     anything,
     names,
+    number,
     refused,
     switch,
     text,
@@ -43,7 +46,17 @@ from .tables import (
 )
 from .trainer_keys import TRAINER_KEYS, checkpoints, set_trainer_step
 
-_METHODS = {"dpo": Method.DPO, "orpo": Method.ORPO, "kto": Method.KTO}
+_METHODS = {
+    "dpo": Method.DPO,
+    "orpo": Method.ORPO,
+    "cpo": Method.ORPO,
+    "simpo": Method.ORPO,
+    "kto": Method.KTO,
+}
+_OF_CPO = ("cpo", "simpo")
+_GRPO = "grpo"
+_GRPO_BETA = 0.04
+"""The value of ``beta`` for GRPO where it is left out (``_init_grpo``)."""
 _GLOBAL_BATCH = 16
 """Samples of a step where accumulation is left out (``TrainArgumentsMixin.__post_init__``)."""
 
@@ -64,7 +77,7 @@ ZERO_CONFIGS: dict[str, dict[str, Any]] = {
     "zero3": _zero(3),
     "zero3_offload": _zero(3, offload=True),
 }
-"""What decides of the configs in ``swift/config``."""
+"""The keys that decide in the configs of ``swift/config``."""
 
 _FSDP2 = {
     "fsdp_config": {
@@ -76,6 +89,7 @@ _FSDP2 = {
 }
 
 KEYS: dict[str, Key] = {
+    "cpo_alpha": number(1.0),
     **TRAINER_KEYS,
     "per_device_train_batch_size": whole(1, field="current_batch_size"),
     "gradient_accumulation_steps": whole(field="gradient_accumulation"),
@@ -89,7 +103,7 @@ KEYS: dict[str, Key] = {
     "tuner_backend": text("peft"),
     "lora_rank": whole(8),
     "target_modules": names("all-linear"),
-    "target_regex": refused("it is a pattern; list target_modules instead"),
+    "target_regex": text(),
     "modules_to_save": names(),
     "use_dora": switch(),
     "max_length": whole(),
@@ -108,6 +122,7 @@ KEYS: dict[str, Key] = {
     "split_dataset_ratio": anything(0.0),
     **unused(UNUSED_KEYS),
     **unused(OTHER_RUNS),
+    "loss_type": anything(),
     **all_refused(
         "freeze_parameters freeze_parameters_regex freeze_parameters_ratio trainable_parameters "
         "trainable_parameters_regex freeze_llm target_parameters adapters use_swift_lora "
@@ -116,7 +131,7 @@ KEYS: dict[str, Key] = {
         unless=(0, 0.0),
     ),
     **all_refused(
-        "use_galore galore_quantization optimizer enable_dft_loss loss_type mrl_dims",
+        "use_galore galore_quantization optimizer enable_dft_loss mrl_dims",
         "such an optimizer or loss is not predicted from a recipe; take it out and choose "
         "--optimizer",
     ),
@@ -129,9 +144,26 @@ KEYS: dict[str, Key] = {
         "rope_scaling max_model_len experts_impl max_memory bnb_4bit_quant_storage",
         "it changes the model; pass a config.json that has it by --config, or take it out",
     ),
+    "beta": number(),
+    "max_completion_length": whole(512),
+    "max_new_tokens": whole(),
+    "response_length": whole(),
+    "generation_batch_size": whole(),
+    "steps_per_generation": whole(),
+    "use_vllm": switch(),
+    "vllm_mode": text(),
+    "vllm_gpu_memory_utilization": number(0.9),
+    "vllm_tensor_parallel_size": whole(1),
+    "sleep_level": whole(0),
+    **all_refused(
+        "offload_model offload_optimizer sync_ref_model chord_sft_dataset dynamic_sample "
+        "multi_turn_scheduler sdar_loss_coef top_entropy_quantile log_entropy",
+        "this way of GRPO is not predicted; take it out",
+        unless=(0, 0.0, 1, 1.0),
+    ),
     **all_refused(
         "ref_model ref_adapters reward_model reward_adapters teacher_model teacher_adapters "
-        "offload_teacher_model use_vllm vllm_mode num_generations",
+        "offload_teacher_model",
         "other models beside this one are not read from a recipe; describe them by --method and "
         "its flags",
     ),
@@ -187,6 +219,7 @@ def _set_adapter(settings: Settings) -> None:
             targets="target_modules",
             saved="modules_to_save",
             dora="use_dora",
+            pattern="target_regex",
         )
     if settings.value("tuner_backend") == "unsloth":
         settings.note(UNSLOTH)
@@ -236,6 +269,8 @@ def _set_samples(settings: Settings) -> None:
     if length is None:
         why = "it is left out, so that only the model's own positions limit a sample"
         need_length(settings, "max_length", why)
+    elif settings.value("rlhf_type") == _GRPO:  # there it is that of the prompt alone
+        length += _completion(settings) or 0
     settings.set("sequence_length", length, "max_length")
     if packs or settings.is_on("padding_free"):  # as _check_padding_free has it
         need_flash(settings, "packing" if packs else "padding_free")
@@ -248,18 +283,66 @@ def _set_samples(settings: Settings) -> None:
 def _set_method(settings: Settings) -> None:
     kind = settings.value("rlhf_type")
     liger = settings.is_on("use_liger_kernel")
-    if kind is not None and kind not in _METHODS:
+    if kind != _GRPO and "loss_type" in settings:
+        settings.refuse("loss_type", "such a loss is not predicted from a recipe; take it out")
+    if kind == _GRPO:
+        _set_grpo(settings)
+    elif kind is not None and kind not in _METHODS:
         settings.refuse(
             "rlhf_type",
-            f"{kind} is not predicted from a recipe; choose {', '.join(_METHODS)}, or describe it "
-            "by --method",
+            f"{kind} is not predicted from a recipe; choose {', '.join((*_METHODS, _GRPO))}, or "
+            "describe it by --method",
         )
     elif kind is not None:
         settings.set("method", _METHODS[kind], "rlhf_type")
+        if kind in _OF_CPO:
+            note_cpo(settings)
     elif liger:
         set_loss(settings, CrossEntropy.LIGER, "use_liger_kernel")
     if liger:
         settings.note(LIGER)
+
+
+def _completion(settings: Settings) -> int | None:
+    """Tokens of a completion, under the first of its three names that is set."""
+    older = (settings.value(name) for name in ("response_length", "max_new_tokens"))
+    found: int | None = next(filter(None, older), settings.value("max_completion_length"))
+    return found
+
+
+def _set_grpo(settings: Settings) -> None:
+    """GRPO of ``rlhf_trainers/grpo_trainer.py``, which is derived from TRL's.
+
+    RLOO and REINFORCE++ (``advantage_estimator``) compute other advantages from the same passes.
+    """
+    if settings.is_on("use_liger_kernel"):
+        settings.refuse("use_liger_kernel", "GRPO is not predicted with it; take it out")
+    beta = settings.value("beta")
+    generation = Generation(
+        completion=_completion(settings),
+        beta=_GRPO_BETA if beta is None else beta,
+        steps=settings.value("steps_per_generation"),
+        samples=settings.value("generation_batch_size"),
+        vllm=_vllm(settings),
+    )
+    keys = {"completion": "max_completion_length", "beta": "beta", "vllm": "use_vllm"}
+    set_grpo(settings, generation, "rlhf_type", samples="generation_batch_size", **keys)
+    settings.note("ms-swift's trainer for GRPO is predicted as TRL's, which it is derived from.")
+
+
+def _vllm(settings: Settings) -> Vllm | Rollout | None:
+    if not settings.is_on("use_vllm"):
+        return None
+    mode = settings.value("vllm_mode")
+    if mode not in ("server", "colocate"):
+        settings.refuse("vllm_mode", "use_vllm needs server or colocate here")
+    if mode == "server":
+        return Rollout.SERVER
+    return Vllm(
+        share=settings.value("vllm_gpu_memory_utilization"),
+        sleeps=bool(settings.value("sleep_level")),
+        gpus=settings.value("vllm_tensor_parallel_size"),
+    )
 
 
 MS_SWIFT = Framework(

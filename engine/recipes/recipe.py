@@ -19,7 +19,7 @@ from .tables import UNUSED
 from .trl import LAUNCHES
 
 LAUNCH = "accelerate_config"
-"""What stands beside a recipe and is no field: accelerate's config, by its file."""
+"""The file beside a recipe that is no field: accelerate's config."""
 
 _MAX_VALUE = 60
 
@@ -146,8 +146,11 @@ def _read(
     document: Document, given: Mapping[str, object], name: str | None, folder: Path | None
 ) -> Recipe:
     framework = framework_of(document, name)
+    document, renamed = document.renamed(framework.former_names)
     keys = {**dict.fromkeys(framework.also(document.values), UNUSED), **framework.keys}
     settings = Settings(keys, framework.named, document, given, folder)
+    for old, new in renamed.items():
+        settings.note(f"{old} is read as {new}, its name in {framework.named}.")
     for key, found in settings.keys.items():
         if found.field and (key in settings or found.default):
             settings.set(found.field, settings.value(key), key)

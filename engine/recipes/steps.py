@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..core.choices import Adapter, Attention, Batching, CrossEntropy, Quantization
+from ..core.adapters import Adapter
+from ..core.choices import Attention, Batching, CrossEntropy, Quantization
 from ..core.errors import InvalidInput
 from ..core.optimizers import Optimizer
+from ..features.adapters import ALL_LINEAR, is_pattern
 from ..models.presets import Preset, find_model
 from .settings import Settings
 
@@ -53,6 +55,10 @@ PEFT_TARGETS = {
 """Modules that peft adapts where none are named, by model type
 (``TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`` in ``peft/utils/constants.py``)."""
 
+AS_ORPO = (
+    "CPO and SimPO are predicted as ORPO: TRL's trainers (cpo_trainer.py, orpo_trainer.py) and "
+    "LLaMA-Factory's score pairs by the same tensors of logits for all of them."
+)
 BF16_UNDER_AUTOCAST = (
     "Weights in bf16 that train under autocast are predicted as bf16-true: traced steps of a "
     "Llama took as much, but 12% less with LoRA where no layer is checkpointed."
@@ -71,6 +77,16 @@ LIGER = (
     "intermediate size for each token and layer) and its RMSNorm no fp32 copy (4 bytes × hidden "
     "size): without gradient checkpointing the answer is too high by that."
 )
+
+
+def note_cpo(settings: Settings) -> None:
+    """Note what CPO, or SimPO as one of its losses, is predicted as."""
+    settings.note(AS_ORPO)
+    if not settings.value("cpo_alpha"):
+        settings.note(
+            "With cpo_alpha 0 the likelihood of the chosen answers is left out: the answer is too "
+            "high by copies of their logits."
+        )
 
 
 def set_attention(settings: Settings, name: str | None, key: str) -> None:
@@ -101,7 +117,8 @@ def set_optimizer(
     known = OPTIMIZERS | dict(more or {})
     found = known.get(name or "")
     if found is None:
-        settings.refuse(key, f"{name} is not predicted; choose one of {', '.join(sorted(known))}")
+        why = f"{name} is not predicted" if name else "it is empty"
+        settings.refuse(key, f"{why}; choose one of {', '.join(sorted(known))}")
     else:
         settings.set("optimizer", found, key)
     if name == "adamw_torch_8bit":
@@ -131,8 +148,10 @@ def set_peft(
     saved: str,
     dora: str,
     all_linear: bool = False,
+    pattern: str = "",
+    one_is_text: bool = False,
 ) -> None:
-    """Set LoRA as a framework hands it to peft.
+    """Set LoRA as a framework hands it to peft, which takes one text as a pattern.
 
     Args:
         settings: The recipe's.
@@ -141,11 +160,22 @@ def set_peft(
         saved: The key that has the modules to train whole.
         dora: The key that turns on DoRA.
         all_linear: Whether ``targets`` only says that each linear layer is adapted.
+        pattern: Another key, which has a pattern and wins where it is set.
+        one_is_text: Whether a list of one name is handed on as a text.
     """
-    listed = ["all-linear"] if all_linear else settings.listed(targets)
-    set_lora(
-        settings, rank=settings.value(rank), rank_key=rank, targets=listed, targets_key=targets
-    )
+    if pattern and pattern in settings:
+        targets = pattern
+    written = settings.value(targets)
+    if one_is_text and isinstance(written, list) and len(written) == 1:
+        written = written[0]
+    if not all_linear and isinstance(written, str) and is_pattern(written):
+        settings.set("lora_rank", settings.value(rank), rank)
+        settings.set("lora_targets", written, targets)
+    else:
+        listed = [ALL_LINEAR] if all_linear else settings.listed(targets)
+        set_lora(
+            settings, rank=settings.value(rank), rank_key=rank, targets=listed, targets_key=targets
+        )
     if whole := settings.listed(saved):
         settings.set("modules_to_save", ",".join(whole), saved)
     if settings.is_on(dora):
@@ -172,11 +202,13 @@ def set_lora(
     """
     settings.set("lora_rank", rank, rank_key)
     listed = list(targets)
-    if {"all", "all-linear"} & set(listed):
-        settings.set("lora_targets", "all-linear", targets_key)
+    if {"all", ALL_LINEAR} & set(listed):
+        settings.set("lora_targets", ALL_LINEAR, targets_key)
     elif any(not re.fullmatch(r"[\w.-]+", name) for name in listed):
         settings.refuse(
-            targets_key, "it is a pattern; list the names of modules, or pass --lora-targets"
+            targets_key,
+            "peft takes what is in a list as names, not as patterns; write the pattern as one "
+            "text, or pass --lora-targets",
         )
     elif listed:
         settings.set("lora_targets", ",".join(listed), targets_key)

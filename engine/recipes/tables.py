@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Role(Enum):
-    """What is done with a key."""
+    """The treatment of a key."""
 
     READ = "read"
     UNUSED = "not used"

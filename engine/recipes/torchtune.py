@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.choices import Adapter, CrossEntropy, Method, Parallelism, Precision, Quantization
+from ..core.adapters import Adapter
+from ..core.choices import CrossEntropy, Method, Parallelism, Precision, Quantization
 from ..core.optimizers import Optimizer
 from .deepspeed import need_world_size
 from .framework import Framework

@@ -1,8 +1,6 @@
 """Recipes of TRL 1.9.0, as ``trl sft --config FILE`` and its other commands take them.
 
-Keys and defaults: ``trl/trainer/`` (``base_config.py``, ``model_config.py``, ``sft_config.py``,
-``dpo_config.py``, ``kto_config.py``, ``grpo_config.py``), ``trl/scripts/utils.py`` and
-transformers' ``TrainingArguments``. What they do: ``trl/scripts/sft.py`` and the trainers; weights
+Keys and defaults: :mod:`.trl_keys`. What they do: ``trl/scripts/sft.py`` and the trainers; weights
 are loaded in ``dtype``, fp32 unless set, and adapters on quantized weights become bf16
 (``sft_trainer.py``).
 """
@@ -13,143 +11,38 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.choices import CrossEntropy, Method, Precision, Rollout
+from ..core.parsing import shown
+from ..models.presets import PRESETS
 from .accelerate import set_fsdp, set_launch
 from .deepspeed import is_zero, precision_with_zero, set_deepspeed
 from .framework import Framework
+from .rollouts import Generation, Vllm, set_grpo
 from .settings import Settings
 from .steps import (
     BF16_UNDER_AUTOCAST,
     LIGER,
     need_flash,
     need_length,
+    note_cpo,
     set_attention,
     set_loss,
     set_packing,
     set_peft,
     set_quantization,
 )
-from .tables import (
-    Key,
-    all_refused,
-    names,
-    number,
-    refused,
-    switch,
-    text,
-    unused,
-    whole,
-    words,
+from .tables import words
+from .trainer_keys import checkpoints, mixed_precision, set_trainer_step
+from .trl_keys import (
+    COMMANDS,
+    COMMON,
+    FORMER_NAMES,
+    KEYS,
+    OF_RLOO,
+    added_by_scripts,
+    commands_of,
 )
-from .trainer_keys import TRAINER_KEYS, checkpoints, mixed_precision, set_trainer_step
 
-_COMMON: dict[str, Key] = {
-    **TRAINER_KEYS,
-    "gradient_checkpointing": switch(True),
-    "bf16": switch(None),
-    "model_name_or_path": text(field="model"),
-    "dtype": text("float32"),
-    "torch_dtype": text(),
-    "attn_implementation": text(),
-    "use_peft": switch(told=True),
-    "lora_r": whole(16),
-    "lora_target_modules": names(),
-    "lora_modules_to_save": names(),
-    "use_dora": switch(),
-    "load_in_4bit": switch(),
-    "load_in_8bit": switch(),
-    "bnb_4bit_quant_type": text("nf4"),
-    "use_bnb_nested_quant": switch(),
-    "activation_offloading": switch(field="activation_offload"),
-    "accelerate_config": text(),
-    "num_processes": whole(field="world_size"),
-    **unused(
-        """model_revision lora_alpha lora_dropout lora_task_type use_rslora trust_remote_code
-        dataset_num_proc pad_token eos_token chat_template_path dataset_text_field dataset_kwargs
-        truncation_mode shuffle_dataset pad_to_multiple_of dataset_name dataset_config
-        dataset_train_split dataset_test_split dataset_streaming ignore_bias_buffers datasets
-        streaming test_split_size env router_aux_loss_coef"""
-    ),
-    **all_refused(
-        "lora_target_parameters bnb_4bit_quant_storage",
-        "such adapters are not predicted; list lora_target_modules instead",
-    ),
-    "model_init_kwargs": refused("what it changes of the model is not known; take it out"),
-}
-_ANSWERS: dict[str, Key] = {
-    "max_length": whole(1024),
-    "precompute_ref_log_probs": switch(),
-    **unused(
-        """disable_dropout precompute_ref_batch_size beta label_smoothing loss_weights
-        desirable_weight undesirable_weight ld_alpha f_divergence_type f_alpha_divergence_coef
-        discopop_tau ref_model_mixup_alpha ref_model_sync_steps loss_type use_weighting
-        train_sampling_strategy"""
-    ),
-    **all_refused(
-        "sync_ref_model padding_free", "this way of training is not predicted; take it out"
-    ),
-}
-_BY_METHOD: Mapping[Method, Mapping[str, Key]] = {
-    Method.SFT: {
-        "max_length": whole(1024),
-        "packing": switch(told=True),
-        "packing_strategy": text("bfd"),
-        "padding_free": switch(),
-        "loss_type": text(),
-        **unused("eval_packing completion_only_loss assistant_only_loss"),
-    },
-    Method.DPO: _ANSWERS,
-    Method.KTO: _ANSWERS,
-    Method.GRPO: {
-        "max_completion_length": whole(256),
-        "beta": number(0.0),
-        "use_vllm": switch(),
-        "vllm_mode": text("colocate"),
-        "vllm_gpu_memory_utilization": number(0.3),
-        "vllm_enable_sleep_mode": switch(),
-        "vllm_tensor_parallel_size": whole(1),
-        "steps_per_generation": whole(),
-        "generation_batch_size": whole(),
-        "loss_type": text("dapo"),
-        **unused(
-            """max_prompt_length disable_dropout num_generations num_generations_eval
-            ds3_gather_for_generation temperature top_p top_k min_p generation_kwargs
-            chat_template_kwargs repetition_penalty cache_implementation vllm_model_impl
-            vllm_structured_outputs_regex vllm_server_base_url vllm_server_host vllm_server_port
-            vllm_server_timeout vllm_group_port vllm_max_model_length num_iterations epsilon delta
-            epsilon_high sapo_temperature_neg sapo_temperature_pos vespo_k_pos vespo_lambda_pos
-            vespo_k_neg vespo_lambda_neg importance_sampling_level reward_weights
-            multi_objective_aggregation scale_rewards mask_truncated_completions
-            ref_model_mixup_alpha ref_model_sync_steps entropy_coef_min entropy_coef_max
-            entropy_coef_delta entropy_target max_tool_calling_iterations
-            vllm_importance_sampling_correction vllm_importance_sampling_mode
-            vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min
-            vllm_importance_sampling_cap off_policy_mask_threshold use_bias_correction_kl
-            log_completions log_multimodal num_completions_to_print log_unique_prompts
-            log_completions_hub_repo reward_model_name_or_path reward_funcs"""
-        ),
-        **all_refused(
-            "cast_lm_head_to_fp32 sync_ref_model use_transformers_continuous_batching "
-            "transformers_continuous_batching_config use_transformers_paged use_adaptive_entropy",
-            "this way of training is not predicted; take it out",
-        ),
-        **all_refused(
-            "entropy_coef top_entropy_quantile",
-            "it keeps entropies of all words, which is not predicted; take it out",
-            unless=(0, 0.0, 1, 1.0),
-        ),
-    },
-}
-_TELLING: Mapping[Method, frozenset[str]] = {
-    Method.GRPO: frozenset({"num_generations", "max_completion_length", "reward_funcs"}),
-    Method.DPO: frozenset({"f_divergence_type", "discopop_tau", "use_weighting"}),
-    Method.KTO: frozenset({"desirable_weight", "undesirable_weight"}),
-}
-"""Keys that only one of its commands has."""
-
-KEYS: dict[str, Key] = {
-    name: key for keys in reversed(list(_BY_METHOD.values())) for name, key in keys.items()
-} | _COMMON
-"""All keys of all commands; a recipe may have those of its own."""
+_RLOO_BETA = 0.05
 
 ZERO_FILES = {
     f"zero{stage}": {
@@ -170,42 +63,59 @@ LAUNCHES: Mapping[str, Mapping[str, Any]] = {
 """The configs in ``trl/accelerate_configs``, by what of them decides."""
 
 
-def _method_of(values: Mapping[str, Any], given: object) -> Method | None:
-    """The command that a recipe is for; ``None`` for one that is not predicted."""
-    if given:
-        return next((one for one in _BY_METHOD if one == given), None)
-    found = [one for one, keys in _TELLING.items() if not keys.isdisjoint(values)]
-    return found[0] if len(found) == 1 else Method.SFT
-
-
 def _derive(settings: Settings) -> None:
-    method = _method_of(settings.written, settings.given.get("method"))
-    if method is None:
-        settings.refuse("method", f"TRL's recipes are read for {', '.join(_BY_METHOD)}")
+    name = _command_of(settings)
+    if name is None:
         return
-    _check_command(settings, method)
+    method = COMMANDS[name].method
+    if added := added_by_scripts(settings.written):
+        settings.note(
+            f"Not keys of TRL 1.9.0, and about data or logs by their names: {', '.join(added)}."
+        )
     set_trainer_step(settings)
     if checkpoints(settings):
         settings.set("gradient_checkpointing", True, "gradient_checkpointing")
     _set_adapter(settings)
     _set_sharing(settings)
     _set_precision(settings)
-    name = settings.value("attn_implementation")
-    set_attention(settings, name, "attn_implementation")
+    attention = settings.value("attn_implementation")
+    set_attention(settings, attention, "attn_implementation")
     if method is Method.SFT:
         _set_sft(settings)
+        return
+    settings.set("method", method)
+    if settings.is_on("use_liger_kernel"):
+        settings.refuse("use_liger_kernel", "only `trl sft` is predicted with it; take it out")
+    if method is Method.GRPO:
+        _set_grpo(settings)
+    elif method is Method.PPO:
+        _set_ppo(settings)
     else:
-        settings.set("method", method)
-        _set_answers(settings, method)
+        _set_answers(settings, name)
 
 
-def _check_command(settings: Settings, method: Method) -> None:
-    """Refuse keys of another command than the one that is assumed."""
-    if not settings.given.get("method") and method is Method.SFT:
-        settings.note("The command is not in the file: trl sft is assumed; --method says another.")
-    allowed = _COMMON.keys() | _BY_METHOD[method].keys()
-    for name in sorted(settings.written.keys() & KEYS.keys() - allowed):
-        settings.refuse(name, f"`trl {method}` does not take it; pass the right --method")
+def _command_of(settings: Settings) -> str | None:
+    """The command that a recipe is for; ``None`` where its keys do not tell, or none is read."""
+    method = settings.given.get("method")
+    fitting = commands_of(settings.written, method)
+    if not fitting:
+        methods = dict.fromkeys(one.method for one in COMMANDS.values())
+        settings.refuse("method", f"TRL's recipes are read for {', '.join(methods)}")
+        return None
+    name = fitting[0] if len(fitting) == 1 else "sft"
+    others = settings.written.keys() & KEYS.keys() - COMMON.keys() - COMMANDS[name].keys.keys()
+    for key in sorted(others):
+        have = [one for one, command in COMMANDS.items() if key in command.keys]
+        settings.refuse(
+            key,
+            f"`trl {name}` does not take it, but {', '.join(have)} do; pass the right --method",
+        )
+    if others:
+        return None
+    if method is None:
+        verb = "is assumed" if name == "sft" else "is told by the keys"
+        settings.note(f"The command is not in the file: trl {name} {verb}; --method says another.")
+    return name
 
 
 def _set_sft(settings: Settings) -> None:
@@ -231,41 +141,71 @@ def _set_sft(settings: Settings) -> None:
         settings.refuse("loss_type", f"{loss} is not predicted; choose nll or chunked_nll")
 
 
-def _set_answers(settings: Settings, method: Method) -> None:
-    if settings.is_on("use_liger_kernel"):
-        settings.refuse("use_liger_kernel", "only `trl sft` is predicted with it; take it out")
-    if method is not Method.GRPO:
-        length = settings.value("max_length")
-        if length is None:
-            need_length(settings, "max_length", "it is null, so answers are not cut")
-        settings.set("sequence_length", length, "max_length")
+def _set_answers(settings: Settings, command: str) -> None:
+    length = settings.value("max_length")
+    if length is None:
+        need_length(settings, "max_length", "it is null, so answers are not cut")
+    settings.set("sequence_length", length, "max_length")
+    if "precompute_ref_log_probs" in COMMANDS[command].keys:
         scored = settings.is_on("precompute_ref_log_probs")
         settings.set("precomputed_reference", scored, "precompute_ref_log_probs")
-        return
-    settings.set(
-        "completion_length", settings.value("max_completion_length"), "max_completion_length"
-    )
+    if command == "cpo":
+        note_cpo(settings)
+
+
+def _set_ppo(settings: Settings) -> None:
+    """PPO as ``ppo_trainer.py`` divides it: a generation, then its micro-batches."""
+    settings.set("model", settings.value("sft_model_path"), "sft_model_path")
+    reward = settings.value("reward_model_path")
+    known = next((one.name for one in PRESETS.values() if reward in (one.name, one.hub_id)), None)
+    if reward != settings.value("sft_model_path"):  # else the model itself, by default
+        settings.set("reward_model", known, "reward_model_path")
+        if known is None and "reward_model" not in settings.given:
+            settings.refuse(
+                "reward_model_path",
+                f"{shown(reward)} is no preset; pass the preset of its size by --reward-model",
+            )
+    need_length(settings, "response_length", "prompts are not limited")
+    settings.set("completion_length", settings.value("response_length"), "response_length")
+    known_steps = {**settings.fields, **settings.given}.get("gradient_accumulation", 1)
+    settings.set("steps_per_generation", known_steps, "gradient_accumulation_steps")
+
+
+def _set_grpo(settings: Settings) -> None:
     why = "prompt and completion together are not limited"
     need_length(settings, "max_completion_length", why)
-    if settings.value("beta"):
-        settings.set("kl_reference", True, "beta")
-    added = settings.fields.get("gradient_accumulation", 1)
-    settings.value("generation_batch_size")
-    settings.set("steps_per_generation", settings.value("steps_per_generation") or added)
-    if settings.is_on("use_vllm"):
-        _set_vllm(settings)
+    beta = settings.value("beta")
+    if not OF_RLOO.isdisjoint(settings.written):
+        beta = settings.written.get("beta", _RLOO_BETA)
+        settings.note(f"RLOO is predicted as GRPO with a reference, since beta is {beta}.")
+    generation = Generation(
+        completion=settings.value("max_completion_length"),
+        beta=beta,
+        steps=settings.value("steps_per_generation"),
+        samples=settings.value("generation_batch_size"),
+        vllm=_vllm(settings),
+    )
+    set_grpo(
+        settings,
+        generation,
+        "",
+        completion="max_completion_length",
+        beta="beta",
+        samples="generation_batch_size",
+        vllm="use_vllm",
+    )
 
 
-def _set_vllm(settings: Settings) -> None:
+def _vllm(settings: Settings) -> Vllm | Rollout | None:
+    if not settings.is_on("use_vllm"):
+        return None
     if settings.value("vllm_mode") == "server":
-        settings.set("rollout", Rollout.SERVER, "vllm_mode")
-        return
-    settings.set("rollout", Rollout.VLLM, "use_vllm")
-    share = settings.value("vllm_gpu_memory_utilization")
-    settings.set("vllm_share", round(100 * share), "vllm_gpu_memory_utilization")
-    settings.set("vllm_sleep", settings.is_on("vllm_enable_sleep_mode"), "vllm_enable_sleep_mode")
-    split = settings.value("vllm_tensor_parallel_size")
-    settings.set("vllm_tensor_parallel", split, "vllm_tensor_parallel_size")
+        return Rollout.SERVER
+    return Vllm(
+        share=settings.value("vllm_gpu_memory_utilization"),
+        sleeps=settings.is_on("vllm_enable_sleep_mode"),
+        gpus=settings.value("vllm_tensor_parallel_size"),
+    )
 
 
 def _set_adapter(settings: Settings) -> None:
@@ -286,6 +226,7 @@ def _set_adapter(settings: Settings) -> None:
         targets="lora_target_modules",
         saved="lora_modules_to_save",
         dora="use_dora",
+        one_is_text=True,  # ModelConfig.__post_init__
     )
     if bits is not None:
         settings.note(
@@ -338,4 +279,6 @@ TRL = Framework(
     ),
     keys=KEYS,
     derive=_derive,
+    also=added_by_scripts,
+    former_names=FORMER_NAMES,
 )

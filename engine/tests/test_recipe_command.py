@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from engine.cli.main import BAD_INPUT, OK, main
 from engine.core.errors import InvalidInput
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult, Trial
+from engine.interface.result import AnalysisResult
 from engine.tests.test_render import A10, ANALYSIS, trial
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "recipes"
@@ -25,15 +25,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[AnalysisRequest]:
     """Replaces predictions and analyses, which would load torch; records their requests."""
     requests: list[AnalysisRequest] = []
 
-    def predict_batch(request: AnalysisRequest, *_: Any, **__: Any) -> tuple[Any, Trial]:
+    def predict_batch(request: AnalysisRequest, *_: Any, **__: Any) -> SimpleNamespace:
         requests.append(request)
-        return A10, trial(request.known_batch_size)
+        return SimpleNamespace(
+            step=None, predicted_on=None, gpu=A10, trial=trial(request.known_batch_size), phases=[]
+        )
 
     def analyze(request: AnalysisRequest, *_: Any, **__: Any) -> AnalysisResult:
         requests.append(request)
         return ANALYSIS
 
-    predicting, analysing = ModuleType("engine.prediction.analysis"), ModuleType("engine.analysis")
+    predicting, analysing = ModuleType("engine.prediction.one_batch"), ModuleType("engine.analysis")
     vars(predicting)["predict_batch"] = predict_batch
     vars(analysing)["analyze"] = analyze
     monkeypatch.setitem(sys.modules, predicting.__name__, predicting)
@@ -140,7 +142,7 @@ def test_what_the_engine_finds_out_is_named_by_its_key_too(
     def refuse(*_: Any, **__: Any) -> None:
         raise InvalidInput({"attention": "choose sdpa", "gpu": "choose another"})
 
-    monkeypatch.setattr(sys.modules["engine.prediction.analysis"], "predict_batch", refuse)
+    monkeypatch.setattr(sys.modules["engine.prediction.one_batch"], "predict_batch", refuse)
     assert main(["predict", AXOLOTL, "--gpu", "a10"]) == BAD_INPUT
     lines = capsys.readouterr().err.splitlines()
     assert "error: attn_implementation: line 21: choose sdpa" in lines

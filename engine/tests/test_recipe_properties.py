@@ -1,4 +1,4 @@
-"""What holds for every recipe of every framework."""
+"""Properties of every recipe of every framework."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_least_recipe_is_read(name: str) -> None:
 
 
 def _done_with(name: str, key: str) -> set[str]:
-    """What is done with a key that has some value: read, not used, refused."""
+    """Use of a key that has some value: read, not used, refused."""
     known = FRAMEWORKS[name].keys[key]
     try:
         recipe = _read(name, {key: _VALUES[known.form]})

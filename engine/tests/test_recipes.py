@@ -179,20 +179,6 @@ def test_trl_adapts_what_peft_adapts() -> None:
     assert _fields(unknown, lora_targets="all-linear")["lora_rank"] == 16
 
 
-@pytest.mark.parametrize(("written", "method"), [("dpo", "dpo"), ("kto", "kto")])
-def test_the_command_of_trl_is_given_beside(written: str, method: str) -> None:
-    text = f"{TRL}beta: 0.1\n"
-    assert "pass the right --method" in _refused(text)["beta"]
-    assert _request(text, method=written).workload.method == method
-
-
-def test_trl_tells_grpo_by_its_keys() -> None:
-    text = f"{TRL}num_generations: 8\nmax_completion_length: 512\nuse_vllm: true\n"
-    workload = _request(text, sequence_length=1024).workload
-    assert (workload.method, workload.completion_length) == ("grpo", 512)
-    assert (workload.rollout, workload.vllm_share) == ("vllm", 30)
-
-
 def test_ms_swift_accumulates_to_sixteen_samples() -> None:
     text = f"{MS_SWIFT}per_device_train_batch_size: 4\n"
     assert _fields(text)["gradient_accumulation"] == 4
