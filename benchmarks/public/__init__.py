@@ -1,0 +1,1 @@
+"""Public training scripts, predicted as they lie in their repositories."""
