@@ -28,6 +28,7 @@ class Evaluation:
             Group.PHASES,
             unit="samples",
             empty="evaluation is left out",
+            chip="evaluation batch {:,}",
         ),
     ] = None
     eval_samples: Annotated[
@@ -40,6 +41,7 @@ class Evaluation:
             Group.PHASES,
             unit="samples",
             empty="only the loss is kept",
+            chip="metrics over {:,} samples",
         ),
     ] = None
     eval_accumulation_steps: Annotated[
@@ -51,6 +53,7 @@ class Evaluation:
             Group.PHASES,
             unit="batches",
             empty="logits stay on the GPU until the end",
+            chip="evaluation accumulation {:,}",
         ),
     ] = None
     eval_new_tokens: Annotated[
@@ -76,6 +79,7 @@ class Evaluation:
             "generates (generation_num_beams).",
             Group.PHASES,
             unit="beams",
+            chip="{:,} beams in evaluation",
         ),
     ] = 1
 

@@ -9,16 +9,16 @@ from ..answer.search import find_largest
 from ..core.sizes import gib, gib_of
 from ..gpus import Gpu
 from ..interface.request import MAX_BATCH_SIZE, AnalysisRequest
-from ..interface.result import Trial
+from ..interface.result import PhaseName
+from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..traces.batch_rule import LOW, on_a_line
 from ..traces.shallow_models import ShallowModels
 from ..traces.tracer import WholeModel
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import Trace, is_generating
+from .phases import traced_peaks
 from .probe import predict_trial
-
-_PHASES = ("evaluation", "outputs")
 
 
 def needs_most(trace: Trace) -> bool:
@@ -29,10 +29,8 @@ def needs_most(trace: Trace) -> bool:
 
 def _peaks(trace: Trace) -> tuple[int, int]:
     """The peaks of evaluation and of training, in bytes; 0 where there is none."""
-    peaks = trace.peak_by_phase()
-    names = [name for name in peaks if name in _PHASES or is_generating(name)]
-    evaluating = max((peaks.pop(name) for name in names), default=0)
-    return evaluating, max(peaks.values(), default=0)
+    peaks = traced_peaks(trace)
+    return peaks.get(PhaseName.EVALUATION, 0), peaks.get(PhaseName.STEP, 0)
 
 
 def evaluation_caveats(request: AnalysisRequest, gpu: Gpu, step: Trace) -> list[str]:

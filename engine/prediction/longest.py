@@ -14,8 +14,8 @@ from ..events import Event, Log, Stage
 from ..gpus import Gpu
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
-from ..interface.result import Trial
 from ..interface.texts import LengthTrial, LongestThatFits
+from ..interface.trial import Trial
 from ..step.building import blaming_the_config
 from ..traces.shallow_models import ShallowModels
 from ..traces.tracer import WholeModel

@@ -17,12 +17,14 @@ from itertools import islice
 from numbers import Number
 from statistics import fmean, pstdev
 from typing import Any
-from unittest.mock import patch
 
 import numpy
 import torch
 from torch.utils.data import BatchSampler
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+from ..features.length_distribution import put_first
+from ..versions.patches import patched
 
 MAX_READ = 4_096
 """Samples of which the largest are found. Reading them may take a millisecond each."""
@@ -92,11 +94,14 @@ class LargestSamples:
         largest = {max(range(len(read)), key=sizes.__getitem__) for sizes in varying}
         enough = fmean(totals) + _DEVIATIONS * pstdev(totals) / math.sqrt(_FEW)
         other = min(range(len(read)), key=lambda index: (totals[index] < enough, totals[index]))
+        sizes = max(varying, key=max)
+        longest = max(sizes)
         self.caveats.append(
             "Samples differ in size: every traced batch has the largest of the "
-            f"{len(read):,} that were read (up to {max(map(max, varying)):,} long), so memory and "
-            "time are those of the worst batch. Where samples are joined without padding, all "
-            f"count: the others are {totals[other] / fmean(totals):.2f} times as large as the mean."
+            f"{len(read):,} that were read (up to {longest:,} long), so memory and time are those "
+            f"of the worst batch. {put_first(sizes.index(longest), f'{longest:,} long')} Where "
+            "samples are joined without padding, all count: the others are "
+            f"{totals[other] / fmean(totals):.2f} times as large as the mean."
         )
         return _Chosen(tuple(sorted(largest, key=lambda index: -totals[index])), other)
 
@@ -124,7 +129,12 @@ def samples_alike() -> Iterator[None]:
             return fetch(fetcher, index)
         return fetcher.collate_fn([sample_at(fetcher.dataset, one) for one in index])
 
-    with patch.object(_MapDatasetFetcher, "fetch", fetched):
+    with patched(
+        _MapDatasetFetcher,
+        "fetch",
+        fetched,
+        why="all samples are as large as the largest, and read once",
+    ):
         yield
 
 

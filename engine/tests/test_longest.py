@@ -65,7 +65,7 @@ def test_a_model_without_a_sequence_is_refused() -> None:
 
 
 def test_generating_from_longer_prompts_is_the_same_with_other_sizes() -> None:
-    """So that the longest prompt is found without tracing each length of the search."""
+    """Finds the longest prompt without tracing each length of the search."""
     workload, behaviour = request_of().workload, cuda_behaviour(8.0)
     short, longer = (
         replace(

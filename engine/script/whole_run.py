@@ -1,0 +1,381 @@
+"""Follows a program past its traced steps: its loading, its evaluation and its checkpoints.
+
+The loaders that feed its steps are empty after the last one, and all others after a few batches. So
+an epoch ends at once, and what a script does after it is there to see. A Trainer of transformers is
+asked to evaluate and to save, where it will. Before it would change anything that lasts, it ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from ..core.errors import EngineError
+from ..gpus import Gpu
+from ..interface.result import PhaseName
+from ..tracing.beside import runs_beside
+from ..tracing.lowering import CudaBehaviour
+from ..tracing.operations import tensors_in
+from ..versions.loaded_modules import namespace
+from .deepspeed import follow_deepspeed
+from .fork import watch
+from .lasting_changes import before_lasting_changes
+from .live import Live
+from .machine import Machine, pretended_machine
+from .on_import import when_imported
+from .placeholders import Values, first_that_runs
+from .preloading import preload
+from .program import Program
+from .program_trace import End, Refuse, Tracing, begin_apart
+from .unlike_steps import STEPS
+
+EVALUATED_BATCHES = 4
+"""Batches of an evaluation that are run: the last three tell what each of the others adds."""
+FOLLOWED_SECONDS = 120.0
+"""Time that a program may take after its traced steps."""
+STEPS_AFTER = 3
+"""Training steps after which a program is left that goes on training."""
+EPOCHS, EPOCHS_EVALUATED = 1_000, 3
+"""Empty epochs after which a program is left that has not evaluated, and one that has."""
+
+_FILE, _TENSOR = "file", "tensor"
+_SAVING = {
+    "torch": {"save": _TENSOR},
+    "safetensors.torch": {"save_file": _FILE, "save_model": _FILE},
+    "transformers.modeling_utils:PreTrainedModel": {"save_pretrained": _FILE},
+    "transformers.trainer:Trainer": {"_save_checkpoint": _FILE, "save_model": _FILE},
+    "peft:PeftModel": {"save_pretrained": _FILE},
+    "accelerate:Accelerator": {"save": _TENSOR, "save_state": _FILE, "save_model": _FILE},
+    "lightning.pytorch:Trainer": {"save_checkpoint": _TENSOR},
+    "pytorch_lightning:Trainer": {"save_checkpoint": _TENSOR},
+}
+"""Functions that save, by ``module`` or ``module:class``: whether all of a file is on the host
+before it is written (safetensors), or one tensor at a time (``torch.save``)."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Most bytes of tensors in a phase.
+
+    Attributes:
+        device: On the GPU.
+        host: On the host.
+    """
+
+    device: int
+    host: int
+
+    def __or__(self, other: Peak) -> Peak:
+        return Peak(max(self.device, other.device), max(self.host, other.host))
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Bytes on the host beside :attr:`Peak.host` while a checkpoint is written.
+
+    Attributes:
+        by: The function that saves.
+        file: Bytes of the weights of a file that is put together on the host; 0 if none is.
+        largest: Bytes of the largest tensor that is copied to the host.
+    """
+
+    by: str
+    file: int
+    largest: int
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """Phases of a program, at one batch size.
+
+    Attributes:
+        batch_size: Samples per step.
+        peaks: Peaks by phase: loading, the training step, and what it came to after it.
+        saved: The checkpoint that needs the most of the host; ``None`` if it saved none.
+        batches: Batches of the longest evaluation; ``None`` where they cannot be counted.
+        grows: Whether each of them keeps something, so that the peak is that of the last one.
+        left: Reason why it was not followed further, in a clause; empty if it came to its end.
+    """
+
+    batch_size: int
+    peaks: dict[PhaseName, Peak]
+    saved: Saved | None = None
+    batches: int | None = None
+    grows: bool = False
+    left: str = ""
+
+
+def follow_run(
+    program: Program | Live,
+    batch_size: int,
+    behaviour: CudaBehaviour | None,
+    gpu: Gpu | None,
+    refuse: Refuse,
+) -> WholeRun:
+    """Follow a program to its evaluation and its checkpoints, as far as it comes to them.
+
+    Args:
+        program: The program to run.
+        batch_size: Samples per step.
+        behaviour: Behaviour of the GPU; ``None`` traces what the CPU does.
+        gpu: The GPU that the script sees.
+        refuse: Converts an error of the script into ours.
+
+    Raises:
+        EngineError: If it does not get to the end of the steps that are traced.
+    """
+
+    def with_values(values: Values) -> WholeRun:
+        def work(end: End[WholeRun]) -> None:
+            with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
+                follow_deepspeed(machine)
+                _Following(program, batch_size, machine, end, refuse).run(refuse)
+
+        return begin_apart(values, work)()
+
+    for shows_gpu in (True, False) if behaviour is not None else (False,):
+        if isinstance(program, Program) and shows_gpu and behaviour is not None:
+            preload(program, behaviour, gpu)
+        found, _ = first_that_runs(with_values)
+        if found.peaks[PhaseName.STEP].device:
+            break
+    return found
+
+
+class _Following(Tracing):
+    """A program that is followed past its traced steps, in the fork."""
+
+    def __init__(
+        self,
+        program: Program | Live,
+        batch_size: int,
+        machine: Machine,
+        end: End[WholeRun],
+        refuse: Refuse,
+    ) -> None:
+        super().__init__(program, batch_size, machine, end, STEPS)
+        self._hand_over = end
+        self._run = WholeRun(batch_size, {})
+        self._phase = PhaseName.LOADING
+        self._fed: set[int] = set()  # ids of the data that feeds the steps
+        self._empty = 0  # times that the script has asked for more of it
+        self._evaluation = _Evaluation()
+        self._finished = False
+        register_module_forward_pre_hook(self._forward)
+        self._loaders.before_read = self._before_read
+        when_imported(
+            {place.partition(":")[0]: partial(self._watch_saving, place) for place in _SAVING}
+        )
+
+    def _traces_on(self) -> bool:
+        return self._steps.ended >= STEPS
+
+    def _step_ended(self) -> None:
+        self._patience.renew()
+        self._recorder.settle()
+        self._close(PhaseName.STEP)
+        if not self._evaluation.reads:  # those forward passes without gradients were of the step
+            self._run.peaks.pop(PhaseName.EVALUATION, None)
+        if self._steps.ended == STEPS:
+            self._fed = set(self._loaders.fed)
+            watch(FOLLOWED_SECONDS, self._too_late)
+            before_lasting_changes(self._before_change)
+            self._ask_trainers()
+        elif self._steps.ended == STEPS + STEPS_AFTER:
+            self._finish("it went on training")
+        self._micro_batches.of_step = 0
+        self._loaders.step_ended()
+
+    def _forward(self, module: torch.nn.Module, args: object) -> None:
+        if runs_beside() or torch._C._current_graph_task_id() != -1:
+            return
+        if self._phase is PhaseName.LOADING:
+            self._close(PhaseName.STEP)
+        elif self._traces_on():
+            evaluates = not torch.is_grad_enabled() or not self._steps.model.training
+            now = PhaseName.EVALUATION if evaluates else PhaseName.STEP
+            if now is not self._phase:
+                self._close(now)
+
+    def _before_read(self, iterator: Any) -> None:
+        """A batch is wanted; raises ``StopIteration`` where there shall be no more."""
+        if not self._traces_on():
+            return
+        if id(iterator._dataset) in self._fed:
+            self._empty += 1
+            if self._empty > self._patience_with_epochs():
+                self._finish("")
+            raise StopIteration
+        evaluation = self._evaluation
+        if self._phase is PhaseName.EVALUATION:
+            evaluation.batch_ended(self._take())
+        if not evaluation.wants(iterator):
+            self._run = evaluation.told(self._run)
+            raise StopIteration
+
+    def _patience_with_epochs(self) -> int:
+        """Empty epochs that the program may have; more where they are all that it has."""
+        if PhaseName.EVALUATION not in self._run.peaks:
+            return EPOCHS
+        return 1 if self._run.saved else EPOCHS_EVALUATED
+
+    def _take(self) -> Peak:
+        """The peak since the last time, which counts in the phase that it is in."""
+        peak = Peak(*self._recorder.peaks_since())
+        peaks = self._run.peaks
+        peaks[self._phase] = peaks.get(self._phase, Peak(0, 0)) | peak
+        return peak
+
+    def _close(self, begins: PhaseName) -> None:
+        """End a phase, and begin another."""
+        self._take()
+        self._phase = begins
+
+    def _ask_trainers(self) -> None:
+        """Let Trainers evaluate and save after this step, if they ever do."""
+        of_transformers = namespace("transformers.trainer").get("Trainer", ())
+        of_lightning = tuple(
+            namespace(name)["Trainer"]
+            for name in ("lightning.pytorch", "pytorch_lightning")
+            if "Trainer" in namespace(name)
+        )
+        for found in gc.get_objects():
+            kind = type(found)  # objects may raise when asked for their class
+            if issubclass(kind, of_transformers):
+                _ask(found)
+            elif issubclass(kind, of_lightning):
+                found.val_check_batch = 1
+
+    def _watch_saving(self, place: str) -> None:
+        module, _, kind = place.partition(":")
+        holder: Any = sys.modules[module]
+        if kind and kind not in namespace(module):
+            return
+        for name, way in _SAVING[place].items():
+            owner = getattr(holder, kind) if kind else holder
+            named = f"{kind or module}.{name}".replace("_save_checkpoint", "save_checkpoint")
+            setattr(owner, name, self._saver(named, way))
+
+    def _saver(self, named: str, way: str) -> Callable[..., None]:
+        def saves(*args: Any, **kwargs: Any) -> None:
+            if self._traces_on():
+                self._save(named, way, (*args, *kwargs.values()))
+
+        return saves
+
+    def _save(self, named: str, way: str, given: tuple[Any, ...]) -> None:
+        before = self._phase
+        self._close(PhaseName.SAVING)
+        self._close(before)
+        tensors = [one for value in given for one in tensors_in(value)] or self._weights_of(given)
+        on_device = [one.untyped_storage().nbytes() for one in tensors if self._on_gpu(one)]
+        file = sum(on_device) if way == _FILE else 0
+        saved = Saved(named, file, max(on_device, default=0))
+        known = self._run.saved
+        if known is None or (saved.file, saved.largest) > (known.file, known.largest):
+            self._run = replace(self._run, saved=saved)
+
+    def _weights_of(self, given: tuple[Any, ...]) -> list[torch.Tensor]:
+        """Weights that a function saves: of adapters alone, where the model has them."""
+        owners = (getattr(value, "model", value) for value in given)
+        model = next((one for one in owners if isinstance(one, torch.nn.Module)), self._steps.model)
+        adapted = any(hasattr(part, "peft_config") for part in model.modules())
+        return [one for one in model.parameters() if one.requires_grad or not adapted]
+
+    def _on_gpu(self, tensor: torch.Tensor) -> bool:
+        return not self._machine.shows_gpu or tensor.device.type == "cuda"
+
+    def _finish(self, left: str) -> NoReturn:
+        self._finished = True
+        self._take()
+        self._hand_over(replace(self._evaluation.told(self._run), left=left))
+
+    def _before_change(self, what: str) -> None:
+        if not self._finished:  # our own files are removed at the end
+            self._finish(what)
+
+    def _too_late(self, stack: traceback.StackSummary) -> None:
+        where = self._steps.program.line(stack)
+        self._finish(f"it is{where} after {FOLLOWED_SECONDS:,.0f} s")
+
+    def _stopped(self, error: EngineError) -> NoReturn:
+        if not self._traces_on():
+            self._hand_over(error)
+        self._finish("" if "ended after" in str(error) else getattr(error, "reason", str(error)))
+
+    def _refused(self, error: EngineError) -> NoReturn:
+        self._stopped(error)
+
+
+def _ask(trainer: Any) -> None:
+    """Let a Trainer of transformers evaluate and save at the end of its step."""
+    for strategy, asked in (
+        ("eval_strategy", "should_evaluate"),
+        ("save_strategy", "should_save"),
+    ):
+        chosen = str(getattr(trainer.args, strategy, "no")).lower().rpartition(".")[2]
+        if chosen != "no":
+            setattr(trainer.control, asked, True)
+
+
+class _Evaluation:
+    """Batches that the program reads for its evaluation.
+
+    Attributes:
+        reads: Whether it has read any.
+    """
+
+    def __init__(self) -> None:
+        self.reads = False
+        self._iterator: object = None
+        self._peaks: list[Peak] = []  # by batch
+        self._batches: int | None = None
+
+    def wants(self, iterator: Any) -> bool:
+        """Whether another batch is read, of what may be another evaluation."""
+        if iterator is not self._iterator:
+            self._iterator, self._peaks = iterator, []
+            self._batches = _batches_of(iterator)
+        self.reads = True
+        known = EVALUATED_BATCHES if self._batches is None else self._batches
+        return len(self._peaks) < min(EVALUATED_BATCHES, known)
+
+    def batch_ended(self, peak: Peak) -> None:
+        self._peaks.append(peak)
+
+    def told(self, run: WholeRun) -> WholeRun:
+        """The run with the peak of the last batch of an evaluation, where each keeps something."""
+        if not self._peaks:
+            return run
+        last = self._peaks[-1]
+        grows = False
+        if len(self._peaks) == EVALUATED_BATCHES and self._batches is not None:
+            before = self._peaks[-2]
+            rest = self._batches - EVALUATED_BATCHES
+            more = Peak(max(0, last.device - before.device), max(0, last.host - before.host))
+            last = Peak(last.device + rest * more.device, last.host + rest * more.host)
+            grows = rest > 0 and more != Peak(0, 0)
+        known = run.peaks[PhaseName.EVALUATION]
+        batches = max(
+            (one for one in (run.batches, self._batches) if one is not None), default=None
+        )
+        peaks = run.peaks | {PhaseName.EVALUATION: known | last}
+        return replace(run, peaks=peaks, batches=batches, grows=run.grows or grows)
+
+
+def _batches_of(iterator: Any) -> int | None:
+    """Batches of all data of a loader; ``None`` where that has no length."""
+    sampler = iterator._index_sampler
+    try:
+        samples, size = len(sampler.sampler), sampler.batch_size
+    except (AttributeError, TypeError, NotImplementedError):
+        return None
+    return -(-samples // size) if isinstance(size, int) and size else None
