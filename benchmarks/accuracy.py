@@ -40,7 +40,7 @@ from benchmarks.published import (
     summarize,
 )
 from engine import __version__
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.prediction.intervals import memory_range
 
 

@@ -19,7 +19,7 @@ from engine.core.errors import InvalidInput
 from engine.core.process import collect_rarely, peak_resident_bytes
 from engine.gpus import GPUS, Gpu
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
 
 _GIB = 2**30

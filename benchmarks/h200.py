@@ -1,11 +1,11 @@
-"""Predictions against a sweep on an H200, a GPU and a host that nothing was fitted to.
+"""Predictions against a sweep on an H200, whose memory nothing was fitted to.
 
     python -m benchmarks.h200 [--json]
 
 The trials are those of ``python -m benchmarks.gpu sweep`` in ``benchmarks/data/h200.csv``. No GPU
 is needed. Steps are predicted three times, as the host's launch time is known: not at all, from a
 self-check of that machine, or from the smallest batch of the same workload, as a recorded training
-run gives it.
+run gives it. The steps are among those that the constants are fitted to.
 """
 
 from __future__ import annotations

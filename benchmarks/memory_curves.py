@@ -10,7 +10,7 @@ from engine.answer.search import find_largest
 from engine.gpus import Gpu
 from engine.hub import resolve
 from engine.interface.request import MAX_BATCH_SIZE
-from engine.interface.result import Trial
+from engine.interface.trial import Trial
 from engine.interface.workload import Workload
 from engine.prediction.probe import predict_trial
 from engine.step.building import blaming_the_config

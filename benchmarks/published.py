@@ -14,8 +14,8 @@ from benchmarks.errors import Errors
 from benchmarks.estimators import Question
 from engine.core.errors import EngineError
 from engine.gpus import BUILT_IN
-from engine.interface.result import GpuFacts, Trial
 from engine.interface.texts import Texts
+from engine.interface.trial import GpuFacts, Trial
 from engine.interface.workload import Workload
 from engine.prediction.intervals import memory_range
 

@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 if TYPE_CHECKING:  # both load torch
     from benchmarks.searchers import LimitedTraining, Searcher

@@ -21,7 +21,7 @@ import torch
 from engine.answer.expectation import expected_limit
 from engine.answer.search import find_largest
 from engine.interface.request import MAX_BATCH_SIZE
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.measurement.steps import WARM_UP_STEPS
 from engine.models.presets import PRESETS
@@ -29,7 +29,8 @@ from engine.prediction.probe import predict_live_memory
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.traces.batch_rule import trace_every_batch_size
-from engine.tracing.recorder import MemoryLimitExceeded, MemoryRecorder
+from engine.tracing.recorded import MemoryLimitExceeded
+from engine.tracing.recorder import MemoryRecorder
 
 STEPS = WARM_UP_STEPS + 1
 """Whole training steps in a trial: the default of Lightning's finder."""

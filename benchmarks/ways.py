@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.errors import Errors
-from engine.core.choices import ZERO, Adapter, Batching, CrossEntropy, Method, Parallelism
+from engine.core.adapters import Adapter
+from engine.core.choices import ZERO, Batching, CrossEntropy, Method, Parallelism
 from engine.core.choices import Quantization as Quantized
 from engine.core.optimizers import Optimizer
 from engine.interface.workload import Workload

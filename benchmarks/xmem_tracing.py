@@ -20,7 +20,7 @@ from benchmarks.torchvision_here import load_torchvision
 from benchmarks.xmem import PLACES
 from engine.allocator.caching import ALLOCATE, replay
 from engine.core.errors import EngineError
-from engine.interface.result import GpuFacts
+from engine.interface.trial import GpuFacts
 from engine.tracing.trace import Category, Trace
 
 if TYPE_CHECKING:

@@ -10,12 +10,17 @@ from dataclasses import dataclass
 
 from analyses.formatting import fine_share
 from analyses.models import Analysis, FigureSource, Training
-from analyses.prediction_errors import Compared, measured_trials, step_times_of, training_runs_of
+from analyses.training_runs.prediction_errors import (
+    Compared,
+    measured_trials,
+    step_times_of,
+    training_runs_of,
+)
 from engine.gpus import GPUS, catalogue_name
 from engine.interface.result import AnalysisResult
 from engine.prediction.past_errors import ALL, Errors, Group, Predicted, groups_like
 
-_MOST_TRIALS, _MOST_RUNS = 200, 50
+_MAX_TRIALS, _MAX_RUNS = 200, 50
 """Numbers of the lab's most recent measured trials and training runs of a model that count."""
 
 
@@ -60,9 +65,9 @@ def past_errors(analysis: Analysis, result: AnalysisResult) -> dict[str, PastErr
         model=name, program_hash=program, source=FigureSource.MEASURED
     )
     # Each has trials: so many analyses are enough, and are found by an index.
-    newest = measured.order_by("-pk").values("pk")[:_MOST_TRIALS]
-    trials = measured_trials().filter(analysis__in=newest)[:_MOST_TRIALS]
-    here = [*training_runs_of(runs, _MOST_RUNS), *step_times_of(trials)]
+    newest = measured.order_by("-pk").values("pk")[:_MAX_TRIALS]
+    trials = measured_trials().filter(analysis__in=newest)[:_MAX_TRIALS]
+    here = [*training_runs_of(runs, _MAX_RUNS), *step_times_of(trials)]
     model_type = _type_of(result)
     return {
         "memory": _past(Predicted.MEMORY, here, model_type, gpu),

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from analyses.models import Analysis, Status
 from analyses.pages.past_errors import ErrorRow, past_errors
-from analyses.stored_result import result_of
+from analyses.results.stored import result_of
 from analyses.tests.factories import make_analysis, make_request, make_result, make_trial
 from analyses.tests.recorded_runs import recorded_run
 from analyses.tests.test_measured_steps import _measured

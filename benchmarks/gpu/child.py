@@ -35,7 +35,7 @@ from benchmarks.searchers import (
 from engine.answer.search import find_largest
 from engine.core.errors import EngineError, report_unexpected
 from engine.core.process import end_with
-from engine.interface.result import Trial
+from engine.interface.trial import Trial
 from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.cuda import emulate_a_smaller_gpu

@@ -28,7 +28,7 @@ from benchmarks.gpu.run import (
 )
 from benchmarks.gpu.workloads import BY_NAME, FULL, QUICK, chosen
 from engine.core.errors import EngineError, InvalidInput
-from engine.interface.result import Trial
+from engine.interface.trial import Trial
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.measurement.trial_process import libraries

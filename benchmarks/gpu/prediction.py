@@ -12,7 +12,7 @@ from benchmarks.gpu.workloads import BY_NAME
 from engine.answer.search import find_largest
 from engine.gpus import GPUS, catalogue_name
 from engine.hub import resolve
-from engine.interface.result import Trial
+from engine.interface.trial import Trial
 from engine.interface.workload import Workload
 from engine.measurement.device import limited_device
 from engine.measurement.protocol import DeviceFacts

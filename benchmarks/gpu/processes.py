@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.gpu.results import Device, Search, device_of, search_of, trial_of
 from engine.core.errors import MeasurementFailed
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.measurement.parent import CHILD, run_together
 from engine.measurement.protocol import GAVE_UP, DeviceFacts, TrialOrder, order_line
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from engine.core.errors import EngineError
 from engine.gpus.checked import FixedCost
-from engine.interface.result import MeasuredOn, Source, Trial
+from engine.interface.result import MeasuredOn
+from engine.interface.trial import Source, Trial
 from engine.measurement.protocol import DeviceFacts
 
 SCHEMA = 1

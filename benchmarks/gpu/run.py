@@ -15,7 +15,7 @@ from benchmarks.gpu.results import Results, Row, Search, format_capacity
 from benchmarks.gpu.workloads import BY_NAME, FIRST, Benchmarked
 from engine.answer.search import find_largest
 from engine.core.errors import EngineError
-from engine.interface.result import Trial
+from engine.interface.trial import Trial
 from engine.measurement.device import limited_device
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import TrialOrder

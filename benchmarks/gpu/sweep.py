@@ -21,7 +21,7 @@ from benchmarks.gpu.processes import run_trial
 from benchmarks.gpu.run import MIN_SECONDS, TRIAL_SECONDS, Budget
 from benchmarks.h100 import read_settings
 from engine.core.errors import EngineError, MeasurementFailed
-from engine.interface.result import Trial
+from engine.interface.trial import Trial
 from engine.interface.workload import Workload
 from engine.measurement.parent import OutOfTime, run_together
 from engine.measurement.protocol import TrialOrder

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.regret.judging import AIM, ENOUGH, SLOWER, Group, Judged, Shares, groups, judge
 from benchmarks.regret.sweeps import all_sweeps
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from statistics import median
 
 from benchmarks.regret.sweeps import Point, Sweep
 from engine.answer.recommendation import recommend_batch
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.prediction.limits import gain, on_a_slow_host
 from engine.prediction.past_errors import percentile
 

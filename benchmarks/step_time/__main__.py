@@ -18,7 +18,7 @@ from rich.console import Console
 from benchmarks.step_time import picture, predictions
 from benchmarks.step_time.fitting import fit
 from benchmarks.step_time.own import own_rows, trace_missing_own
-from benchmarks.step_time.report import figures, of_own, ranges_of, tables, unseen_error
+from benchmarks.step_time.report import figures, of_h100, ranges_of, tables, unseen_error
 from benchmarks.step_time.rows import CHECKED, FITTED, read_rows
 from benchmarks.step_time.table import Table
 from benchmarks.step_time.work import is_traced, trace_missing
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "fit":
         _fit(options.traced_only)
-        picture.FILE.write_text(picture.as_svg(of_own(predictions.read())), encoding="utf-8")
+        picture.FILE.write_text(picture.as_svg(of_h100(predictions.read())), encoding="utf-8")
     found = figures(predictions.read())
     if options.json:
         json.dump({"source": "predicted"} | asdict(found), sys.stdout, indent=1)

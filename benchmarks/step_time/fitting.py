@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.step_time.rows import OWN
 from benchmarks.step_time.table import Hosts, Table, as_table, column
-from engine.prediction.kernels import COMPUTING, DEPTHWISE, Format, Kind
+from engine.prediction.kernels import ATTENTIONS, COMPUTING, DEPTHWISE, Format, Kind
 from engine.prediction.launches import OF_BERT, Launch
 from engine.prediction.speed_model import GENERATIONS, Generation, SpeedModel
 
@@ -36,6 +36,9 @@ _LAUNCHES = {
 """Assumed to begin with: Python around modules takes about as long as what it runs, and neither
 autograd's engine nor the update of a parameter runs any."""
 
+
+_OF_HOPPER = ("earlier", "across", "unaligned_images")
+"""Shares that only Hopper's rows show."""
 
 _PRODUCT_KINDS = (Kind.PRODUCT, Kind.BATCHED_PRODUCT)
 _CONVOLUTION_KINDS = tuple(
@@ -95,7 +98,15 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
         # Assumed: a single copy from pageable memory reaches half of PCIe 4.0 at best.
         "copy_bytes_per_second": Constant(10e9, 0.3),
         "step_launches": Constant(100, 1.0),
-        "unaligned": Constant(0.4, 0.5),
+        "product.unaligned": Constant(0.4, 0.5),
+        "convolution.unaligned": Constant(0.4, 0.5),
+        # Hopper's own instructions reach 990 TFLOP/s, those it has in common with Ampere about 620
+        # (https://arxiv.org/abs/2402.13499).
+        "earlier": Constant(0.62, 0.5),
+        # Our own products in TF32: 300 TFLOP/s along the sums, 140 to 220 across them.
+        "across": Constant(0.65, 0.2),
+        # Our own convolutions of three colours: 24 to 57 TFLOP/s in any format.
+        "unaligned_images": Constant(0.12, 0.5),
         "relaid.tensor": Constant(1.0, 0.7),
         "relaid.depthwise": Constant(0.5, 0.7),
         "product.half_inner": Constant(64, 0.7),
@@ -104,7 +115,6 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
         "convolution.half_columns": Constant(16, 0.7),
         "convolution.half_tiles": Constant(0.3, 0.5),
         "depthwise.half_columns": Constant(16, 0.7),
-        "attention.half_inner": Constant(256, 1.0),
         "attention.fp32": Constant(1.0, 0.5),
         "product.fp32": Constant(1.1, 0.3),
         # The same units, so the same share; A100: 116 of 156 TFLOP/s in TF32, 230 of 312 in half
@@ -120,14 +130,26 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
     for kind in Kind:
         found[f"{kind.name}.bandwidth"] = Constant(0.85, 0.25)
         found[f"{kind.name}.asking"] = Constant(50e9, 1.0)
+    for kind in ATTENTIONS:
+        found[f"{kind.name}.half_inner"] = Constant(256, 1.0)
+        found[f"{kind.name}.half_columns"] = Constant(16, 1.0)
+    # Of our own kernels of layer norms and NeuSight's. A row takes about 1.2 ns on a Hopper, and
+    # the backward pass reads its tensors twice.
+    found["LAYER_NORM.asking"] = Constant(500e9, 0.5)
+    found["LAYER_NORM.half_row"] = Constant(8_000, 0.5)
+    found["LAYER_NORM_BACKWARD.bandwidth"] = Constant(0.5, 0.25)
+    found["LAYER_NORM_BACKWARD.asking"] = Constant(120e9, 0.5)
     for kind in (kind for kind in COMPUTING if kind is not Kind.PRODUCT):
         start = 0.3 if kind in DEPTHWISE else 0.6
         found[f"{kind.name}.compute"] = Constant(start, 0.5)
+    # Those of NeuSight, over what Winograd gains them.
+    found["CONVOLUTION.compute"] = Constant(1.0, 0.15)
     for name in GENERATIONS.values():
         single, half = JOULES[name]
         found[f"{name}.joules.fp32"] = Constant(single, 0.05)
         found[f"{name}.joules.half"] = Constant(half, 0.1)
         found[f"{name}.tensor"] = Constant(1.0, 0.05)
+        found[f"{name}.tf32"] = Constant(1.0, 0.1)
         found[f"{name}.fp32"] = Constant(1.0, 0.15)
         found[f"{name}.bandwidth"] = Constant(1.0, 0.07)
     return found | {f"gpu.{name}": Constant(1.0, 0.1) for name in gpu_names}
@@ -160,8 +182,9 @@ def model_of(values: Callable[[str], Any], gpu_names: Iterable[str], stack: Any)
         half_inner=stack([_shape(values, kind, "half_inner") for kind in Kind]),
         half_columns=stack([_shape(values, kind, "half_columns") for kind in Kind]),
         half_tiles=stack([_shape(values, kind, "half_tiles") for kind in Kind]),
+        half_row=stack([_half_row(values, kind) for kind in Kind]),
         relaid=stack([_relaid(values, kind, unit) for kind in Kind for unit in Format]),
-        unaligned=stack([_unaligned(values, unit) for unit in Format]),
+        unaligned=stack([_unaligned(values, kind, unit) for kind in Kind for unit in Format]),
         generations={
             name: Generation(
                 joules_per_flop=[
@@ -169,9 +192,16 @@ def model_of(values: Callable[[str], Any], gpu_names: Iterable[str], stack: Any)
                     2 * values(f"{name}.joules.half"),  # half as many FLOPs for each number read
                     values(f"{name}.joules.half"),
                 ],
-                # Tensor cores compute TF32 and half precision, twice as much of it.
-                flops=[values(f"{name}.fp32")] + [values(f"{name}.tensor")] * 2,
+                flops=[
+                    values(f"{name}.fp32"),
+                    values(f"{name}.tensor") * values(f"{name}.tf32"),
+                    values(f"{name}.tensor"),
+                ],
                 bandwidth=values(f"{name}.bandwidth"),
+                **{
+                    share: values(share) if name == "hopper" else one_of(values)
+                    for share in _OF_HOPPER
+                },
             )
             for name in GENERATIONS.values()
         },
@@ -196,7 +226,7 @@ def _compute(values: Callable[[str], Any], kind: Kind, unit: Format) -> Any:
     if kind not in COMPUTING:
         return one
     share = one if kind is Kind.PRODUCT else values(f"{kind.name}.compute")
-    if kind is Kind.ATTENTION and unit is not Format.HALF:
+    if kind in ATTENTIONS and unit is not Format.HALF:
         return share * values("attention.fp32")
     if unit is Format.HALF or kind not in (*_PRODUCT_KINDS, *_CONVOLUTION_KINDS):
         return share
@@ -209,11 +239,15 @@ def _shape(values: Callable[[str], Any], kind: Kind, name: str) -> Any:
         return values(f"convolution.{name}")
     if kind in DEPTHWISE and name == "half_columns":
         return values("depthwise.half_columns")
-    if kind is Kind.ATTENTION and name == "half_inner":
-        return values("attention.half_inner")
+    if kind in ATTENTIONS and name != "half_tiles":
+        return values(f"{kind.name}.{name}")
     if kind in _PRODUCT_KINDS and name != "half_columns":
         return values(f"product.{name}")
     return 0.0 * values("overlap")
+
+
+def _half_row(values: Callable[[str], Any], kind: Kind) -> Any:
+    return values("LAYER_NORM.half_row") if kind is Kind.LAYER_NORM else 0.0 * values("overlap")
 
 
 def _relaid(values: Callable[[str], Any], kind: Kind, unit: Format) -> Any:
@@ -230,11 +264,13 @@ def _overlap(values: Callable[[str], Any], kind: Kind) -> Any:
     return value / (1 + value)
 
 
-def _unaligned(values: Callable[[str], Any], unit: Format) -> Any:
+def _unaligned(values: Callable[[str], Any], kind: Kind, unit: Format) -> Any:
     """Numbers of TF32 are twice as long as those of half precision, so half as much is lost."""
-    if unit is Format.FP32:
+    families = {"product": _PRODUCT_KINDS, "convolution": _CONVOLUTION_KINDS}
+    family = next((name for name, kinds in families.items() if kind in kinds), None)
+    if unit is Format.FP32 or family is None:
         return one_of(values)
-    share = values("unaligned")
+    share = values(f"{family}.unaligned")
     return (1 + share) / 2 if unit is Format.TF32 else share
 
 

@@ -3,8 +3,8 @@
 Constants are fitted to whole steps, and to kernels of our own H100. Here the same formula predicts
 kernels one by one: those of NeuSight's data set, in fp32 on seven GPUs, and the fastest products
 that others reached in half precision, on Hopper, Blackwell and other GPUs. None of these rows is
-fitted, but some constants start from such measurements: joules per FLOP, and the rate of fp32
-convolutions (:mod:`benchmarks.step_time.fitting`).
+fitted, but some constants start from such measurements: joules per FLOP, the rates of fp32
+convolutions and of layer norms (:mod:`benchmarks.step_time.fitting`).
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def operation_of(operator: str, dtype: str, shape: Sequence[int]) -> Operation:
         name, numbers = "aten.native_layer_norm", numbers + 2 * columns + 2 * rows
     else:
         name = _ACTIVATIONS[operator]
-    return Operation(name, dtype, 0, _BYTES[dtype] * numbers, "forward")
+    row = (columns,) if operator == "ln" else ()
+    return Operation(name, dtype, 0, _BYTES[dtype] * numbers, "forward", row)
 
 
 def _product(operator: str, dtype: str, shape: Sequence[int]) -> Operation:
@@ -164,7 +165,7 @@ def _product(operator: str, dtype: str, shape: Sequence[int]) -> Operation:
         2 * times * rows * inner * columns,
         _BYTES[dtype] * numbers,
         "forward",
-        (times, rows, columns, inner),
+        (times, rows, columns, inner, 0),
     )
 
 
@@ -238,7 +239,7 @@ def _mm(rows: int, columns: int, inner: int) -> Operation:
         2 * rows * columns * inner,
         _BYTES["bfloat16"] * numbers,
         "forward",
-        (1, rows, columns, inner),
+        (1, rows, columns, inner, 0),
     )
 
 

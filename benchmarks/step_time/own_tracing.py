@@ -13,7 +13,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.step_time.rows import OWN_GPU
 from engine.gpus import GPUS
 from engine.hub import resolve
 from engine.interface.workload import Workload
@@ -24,8 +23,8 @@ from engine.tracing.lowering import cuda_behaviour
 
 def main() -> None:
     jobs = map(json.loads, sys.stdin)
-    behaviour = cuda_behaviour(GPUS[OWN_GPU].compute_capability)
-    for fields, group in groupby(jobs, lambda job: job["fields"]):
+    for (gpu, fields), group in groupby(jobs, lambda job: (job["gpu"], job["fields"])):
+        behaviour = cuda_behaviour(GPUS[gpu].compute_capability)
         workload = resolve(Workload.parse(fields))
         traces = trace_workload(workload, behaviour, lambda _: None)
         for job in group:
@@ -33,15 +32,15 @@ def main() -> None:
             work = Counter[Any]()
             counts = runs(operations, workload.gradient_accumulation)
             for operation, times in zip(operations, counts, strict=True):
-                work[operation] += times
+                work[operation, operation.unrolled] += times
             _write(Path(job["file"]), work)
         sys.stderr.write(f"{workload.preset.display_name}\n")
 
 
 def _write(file: Path, work: Counter[Any]) -> None:
     rows = [
-        (one.name, one.dtype, one.phase, one.channels_last, times, one.numbers, one.numbers)
-        for one, times in work.items()
+        [one.name, one.dtype, one.phase, one.channels_last, unrolled, times, *[one.numbers] * 2]
+        for (one, unrolled), times in work.items()
     ]
     file.write_bytes(gzip.compress(json.dumps({"operations": rows}).encode()))
 

@@ -33,6 +33,9 @@ COVERAGE = 0.95
 """The share of residuals that a range holds: more than the 90% that are promised, since new steps
 differ from all that are known."""
 
+OURS = {"h100": "our H100", "h200": "our H200"}
+"""The GPUs that we measured on ourselves."""
+
 ON_SEVERAL_GPUS = {"llm-foundry"}
 """Sources that ran on several GPUs. What these send each other is not predicted for one, so they
 are no check of the constants, but show what is missing."""
@@ -112,8 +115,8 @@ class Figures:
 
     Attributes:
         summary: Of rows whose architecture was not fitted, and of checks, whose rows never were;
-            of our own steps, and of speedups between two batches of them, by constants without the
-            model.
+            of our H100's steps, and of speedups between two batches of them, by constants without
+            the model.
     """
 
     summary: dict[str, Errors]
@@ -130,18 +133,22 @@ def figures(found: Sequence[Predicted]) -> Figures:
     fitted = [row for row in found if row.fitted]
     checks = [row for row in found if not (row.fitted or row.source in ON_SEVERAL_GPUS)]
     several = _of_several_gpus(fitted)
-    own = [row for row in fitted if row.source in OWN]
+    ours = {name: _on(fitted, gpu) for gpu, name in OURS.items()}
+    h100 = _on(fitted, "h100")
     return Figures(
         summary={
             "unseen": Errors.of(row.unseen / row.measured - 1 for row in fitted),
             "checks": Errors.of(row.predicted / row.measured - 1 for row in checks),
-            "own steps": Errors.of(row.unseen / row.measured - 1 for row in own),
-            "own speedups": Errors.of(one.predicted / one.measured - 1 for one in of_own(own)),
+            "own steps": Errors.of(row.unseen / row.measured - 1 for row in h100),
+            "own speedups": Errors.of(one.predicted / one.measured - 1 for one in of_h100(h100)),
         },
         errors=list(_errors(found, fitted, checks)),
         ratios=[
             _ratios("batches of one setup", [_speedup(*pair) for pair in _batch_pairs(found)]),
-            _ratios("  of them, on our H100", [_speedup(*pair) for pair in _batch_pairs(own)]),
+            *(
+                _ratios(f"  of them, on {name}", [_speedup(*pair) for pair in _batch_pairs(rows)])
+                for name, rows in ours.items()
+            ),
             _ratios("GPUs, the model not fitted", _gpu_pairs(found, lambda row: row.unseen)),
             _ratios("GPUs, the GPU not fitted", _gpu_pairs(found, lambda row: row.unseen_gpu)),
         ],
@@ -154,11 +161,16 @@ def figures(found: Sequence[Predicted]) -> Figures:
                 for family in Family
             ),
             _covered("checks", checks, lambda row: row.predicted, None),
-            *_covered_by_limit(own),
+            *(one for name, rows in ours.items() for one in _covered_by_limit(name, rows)),
         ],
         learned=learned(found),
         spreads=spreads(found),
     )
+
+
+def _on(rows: Iterable[Predicted], gpu: str) -> list[Predicted]:
+    """Our own steps on a GPU."""
+    return [row for row in rows if OWN.get(row.source) == gpu]
 
 
 def _of(rows: Iterable[Predicted], family: Family) -> list[Predicted]:
@@ -199,11 +211,16 @@ def _errors(
         yield _error(f"{source}: 8 GPUs, predicted as one", rows)
 
 
+_LIMITS = {False: "limited by the GPU", True: "limited by the host"}
+"""By whether the GPU waits for its host."""
+
+
 def _by_limit(found: Sequence[Predicted]) -> Iterator[Error]:
     """Yield errors of our own steps, which small batches make wait for their host."""
-    own = [row for row in found if row.source in OWN]
-    for waits, name in ((False, "limited by the GPU"), (True, "limited by the host")):
-        yield _error(f"  our H100, {name}", [row for row in own if row.launch_limited == waits])
+    for gpu, name in OURS.items():
+        own = _on(found, gpu)
+        for waits, limit in _LIMITS.items():
+            yield _error(f"  {name}, {limit}", [row for row in own if row.launch_limited == waits])
 
 
 def _error(
@@ -243,10 +260,9 @@ def _sweeps(found: Iterable[Predicted]) -> Iterator[Sweep]:
             yield _sweep(*pair, widest=pair == (rows[0], rows[-1]))
 
 
-def of_own(found: Iterable[Predicted]) -> list[Sweep]:
-    """Every two batches of our own, by constants fitted without the model."""
-    own = [row for row in found if row.source in OWN]
-    return [_sweep(*pair, widest=False) for pair in _batch_pairs(own)]
+def of_h100(found: Iterable[Predicted]) -> list[Sweep]:
+    """Every two batches of our H100, by constants fitted without the model."""
+    return [_sweep(*pair, widest=False) for pair in _batch_pairs(_on(found, "h100"))]
 
 
 def _gpu_pairs(
@@ -311,12 +327,12 @@ def _covered(
     return Coverage(group, len(rows), within)
 
 
-def _covered_by_limit(own: Sequence[Predicted]) -> Iterator[Coverage]:
+def _covered_by_limit(name: str, own: Sequence[Predicted]) -> Iterator[Coverage]:
     """Yield the coverage of our own steps, with the host's launch time known and assumed."""
-    for waits, name in ((False, "limited by the GPU"), (True, "limited by the host")):
+    for waits, limit in _LIMITS.items():
         rows = [row for row in own if row.launch_limited == waits]
-        yield _covered(f"our H100, {name}", rows, _unseen, True)
-        yield _covered_on_any_host(f"our H100, {name}, the host not known", rows)
+        yield _covered(f"{name}, {limit}", rows, _unseen, True)
+        yield _covered_on_any_host(f"{name}, {limit}, the host not known", rows)
 
 
 def _covered_on_any_host(group: str, rows: Sequence[Predicted]) -> Coverage:

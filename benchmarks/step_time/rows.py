@@ -18,11 +18,9 @@ DATA = Path(__file__).parents[1] / "data"
 FITTED, CHECKED = DATA / "step_time.csv", DATA / "step_time_checks.csv"
 _OTHER_GPUS = DATA / "step_time_gpus.toml"
 
-OWN = ("h100", "h100-run")
-"""The sources of our own measurements, each at another time of a day on a host that others share;
-their ``trace`` is the workload's fields as JSON."""
-OWN_GPU = "h100"
-"""The catalogue GPU that they ran on."""
+OWN = {"h100": "h100", "h100-run": "h100", "h200": "h200", "h200-second": "h200"}
+"""The GPU of each source of our own measurements, which has a host of its own: another machine, or
+another time of a day on one that others share. Their ``trace`` is the workload's fields as JSON."""
 
 _IN_COLUMNS = {"model", "precision", "optimizer", "config"}
 
@@ -66,7 +64,8 @@ class Row:
         layout = "-channels-last" if self.channels_last else ""
         model = self.trace.replace(":", ".")
         if self.source in OWN:
-            return f"{OWN_GPU}-{hashlib.sha256(self.trace.encode()).hexdigest()[:16]}-{self.batch}"
+            workload = hashlib.sha256(self.trace.encode()).hexdigest()[:16]
+            return f"{self.gpu}-{workload}-{self.batch}"
         return f"{model}-{self.size}-{precision}-{self.optimizer}{layout}"
 
     @property

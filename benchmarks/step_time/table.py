@@ -42,7 +42,17 @@ class Table:
         self._times = column([one.times for one in found])
         self._launches = column([one.launches for one in found])
         given = [one.kernel for one in found]
-        columns = ("flops", "bytes_moved", "inner", "columns", "tiles", "relaid", "unaligned")
+        columns = (
+            "flops",
+            "bytes_moved",
+            "inner",
+            "columns",
+            "tiles",
+            "relaid",
+            "unaligned",
+            "blocks",
+            "across",
+        )
         self._kernels = Kernel(
             kind=cast(Any, torch.tensor([kernel.kind for kernel in given])),
             format=cast(Any, torch.tensor([kernel.format for kernel in given])),
@@ -70,10 +80,12 @@ class Table:
             ),
             multiprocessors=cast(Any, column([one.multiprocessors for one in rates])[gpu]),
             speed=1.0,
+            **{
+                name: cast(Any, torch.stack([_tensor(getattr(one, name)) for one in rates])[gpu])
+                for name in ("earlier", "across", "unaligned_images")
+            },
         )
-        computing = model.computing_seconds(
-            self._kernels, cast(Any, here.flops_per_second), here.multiprocessors
-        )
+        computing = model.computing_seconds(self._kernels, cast(Any, here.flops_per_second), here)
         moving = model.moving_seconds(self._kernels, here)
         overlap = _tensor(model.overlap)[cast(Any, self._kernels.kind)]
         both = torch.maximum(*_two(moving, computing)) + overlap * torch.minimum(
@@ -132,8 +144,8 @@ class _Kernels:
 
 def _kernels(row: Row) -> list[_Kernels]:
     computing: Counter[tuple[Kernel, Launch, int]] = Counter()
-    moved: Counter[tuple[int, int, Launch, int]] = Counter()
-    launches: Counter[tuple[int, int, Launch, int]] = Counter()
+    moved: Counter[tuple[int, int, float, float, Launch, int]] = Counter()
+    launches: Counter[tuple[int, int, float, float, Launch, int]] = Counter()
     tf32 = gpus()[row.gpu].tf32_flops is not None
     for operation, times in operations_of(row):
         kernel = kernel_of(operation, tf32=tf32, tf32_products=row.precision == "tf32")
@@ -143,12 +155,13 @@ def _kernels(row: Row) -> list[_Kernels]:
         if kernel.flops:
             computing[kernel, launch, part] += times
         else:
-            moved[kernel.kind, kernel.format, launch, part] += times * int(kernel.bytes_moved)
-            launches[kernel.kind, kernel.format, launch, part] += times
+            alike = kernel.kind, kernel.format, kernel.inner, kernel.blocks, launch, part
+            moved[alike] += times * int(kernel.bytes_moved)
+            launches[alike] += times
     found = [_Kernels(*key, float(times), float(times)) for key, times in computing.items()]
     for key, total in moved.items():
-        kind, unit, launch, part = key
-        all_of_it = Kernel(kind, unit, 0.0, total)
+        kind, unit, inner, blocks, launch, part = key
+        all_of_it = Kernel(kind, unit, 0.0, total, inner, blocks=blocks)
         found.append(_Kernels(all_of_it, launch, part, 1.0, float(launches[key])))
     return found
 
@@ -171,6 +184,7 @@ _TABLES = (
     "half_inner",
     "half_columns",
     "half_tiles",
+    "half_row",
     "relaid",
     "unaligned",
 )

@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.step_time.models import Built, build
 from benchmarks.step_time.work import FORWARD, HIGH, LOW
-from engine.traces.tracer import fake_device
+from engine.traces.machine import fake_device
 from engine.tracing.fake_models import on_fake_tensors
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
@@ -141,12 +141,12 @@ def work_of(job: dict[str, Any]) -> list[list[Any]]:
     """The operations of a step at every batch size, equal ones once.
 
     Returns:
-        Name, number format, phase, layout and count, then the numbers at :data:`LOW` and
-        :data:`HIGH` (:attr:`~engine.tracing.trace.Operation.numbers`).
+        Name, number format, phase, layout, whether it is unrolled, and count, then the numbers at
+        :data:`LOW` and :data:`HIGH` (:attr:`~engine.tracing.trace.Operation.numbers`).
     """
     low, high = (operations(job, size) for size in (LOW, HIGH))
     counted = Counter(
-        (a.name, a.dtype, a.phase, a.channels_last, a.numbers, b.numbers)
+        (a.name, a.dtype, a.phase, a.channels_last, a.unrolled, a.numbers, b.numbers)
         for a, b in zip(low, high, strict=True)
         if a.name == b.name
     )
@@ -156,7 +156,7 @@ def work_of(job: dict[str, Any]) -> list[list[Any]]:
 
 
 def _split(counted: Counter[Any]) -> list[tuple[list[Any], list[tuple[int, ...]]]]:
-    return [([*key[:4], times], [key[4], key[5]]) for key, times in counted.items()]
+    return [([*key[:5], times], [key[5], key[6]]) for key, times in counted.items()]
 
 
 def _write(job: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.step_time.rows import OWN, Row
 from benchmarks.torchvision_here import DECLARED
-from engine.prediction.kernels import kind_of
+from engine.prediction.kernels import ATTENTIONS, Kind, kind_of
 from engine.tracing.trace import Operation
 from engine.versions.environments import create
 
@@ -27,6 +27,13 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 LOW, HIGH = 2, 3
 """The two batch sizes that are traced; they give all others."""
+
+_GROUPS = {
+    "ELEMENTS": (Kind.COPY, Kind.ELEMENTWISE, Kind.UNROLLED),
+    "ATTENTION": ATTENTIONS,
+}
+"""Kinds that a profile by operator does not tell apart: it does not say how tensors lie in memory,
+and a trace may have another of the kernels of attention."""
 
 FORWARD = "forward"
 """In place of an optimizer: images go forward through a model that is evaluated."""
@@ -77,14 +84,21 @@ def operations_of(row: Row) -> list[tuple[Operation, int]]:
     """The operations of a row's step, or those of its kind, and how often each runs."""
     found = [
         (
-            Operation(name, dtype, 0, 0, phase, (0,) * (len(low) - 2), layout).with_numbers(
+            Operation(
+                name, dtype, 0, 0, phase, (0,) * (len(low) - 2), layout, unrolled
+            ).with_numbers(
                 tuple(a + (b - a) * (row.batch - LOW) for a, b in zip(low, high, strict=True))
             ),
             times,
         )
-        for name, dtype, phase, layout, times, low, high in _work(row.work_name)
+        for name, dtype, phase, layout, unrolled, times, low, high in _work(row.work_name)
     ]
-    return [one for one in found if not row.kind or kind_of(one[0]).name == row.kind]
+    return [one for one in found if not row.kind or group_of(kind_of(one[0])) == row.kind]
+
+
+def group_of(kind: Kind) -> str:
+    """The group of a kind of kernel: those that a profile can tell from others."""
+    return next((name for name, kinds in _GROUPS.items() if kind in kinds), kind.name)
 
 
 def architecture(row: Row) -> str:
@@ -101,8 +115,8 @@ def _products(name: str) -> str:
     return "\n".join(
         sorted(
             f"{operation} {low[2:]} {times}"
-            for operation, _, phase, _, times, low, _ in _work(name)
-            if phase == "forward" and len(low) > 2
+            for operation, _, phase, _, _, times, low, _ in _work(name)
+            if phase == "forward" and len(low) > 3  # a batch norm multiplies nothing
         )
     )
 

@@ -68,20 +68,21 @@ def _tables(fitted: Fitted, rows: Sequence[Row]) -> Iterator[str]:
     yield "\n[launches]"
     for launch in Launch:
         yield f"{launch.name.lower()} = {model.launches[launch]:.3g}"
-    yield "\n[unaligned]"
-    for unit in Format:
-        yield f"{unit.name.lower()} = {model.unaligned[unit]:.3g}"
     for kind in Kind:
         yield f"\n[kind.{kind.name.lower()}]"
         yield f"overlap = {model.overlap[kind]:.3g}"
         yield f"bandwidth = {model.bandwidth[kind]:.3g}"
         yield f"asking = {model.asking[kind]:.3g}"
+        if model.half_row[kind]:
+            yield f"half_row = {model.half_row[kind]:.3g}"
         yield from _computing(model, kind)
     for name, generation in model.generations.items():
         yield f"\n[generation.{name}]"
         yield f"joules_per_flop = {_by_format(generation.joules_per_flop)}"
         yield f"flops = {_by_format(generation.flops)}"
         yield f"bandwidth = {generation.bandwidth:.3g}"
+        for share in ("earlier", "across", "unaligned_images"):
+            yield f"{share} = {getattr(generation, share):.3g}"
     yield "\n# Seconds that the hosts of our own measurements took for a launch\n[host]"
     for source, seconds in fitted.hosts.items():
         yield f"{source} = {seconds:.4g}"
@@ -101,6 +102,8 @@ def _computing(model: SpeedModel, kind: Kind) -> Iterator[str]:
     for unit in Format:
         if value := model.relaid[kind * FORMATS + unit]:
             yield f"relaid_{unit.name.lower()} = {value:.3g}"
+        if (value := model.unaligned[kind * FORMATS + unit]) != 1:
+            yield f"unaligned_{unit.name.lower()} = {value:.3g}"
 
 
 def _by_format(values: Sequence[float]) -> str:

@@ -35,10 +35,10 @@ from benchmarks.searchers import (
 )
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.tests.conftest import small_workload as small_preset
-from engine.tracing.recorder import MemoryLimitExceeded
+from engine.tracing.recorded import MemoryLimitExceeded
 
 MIB = 2**20
 

@@ -1,4 +1,4 @@
-"""What is admitted: the file against the installed transformers, a sample against real steps."""
+"""Admission: the file against the installed transformers, a sample against real steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAKE = "run python -m benchmarks.coverage"
 
 
 def todays(count: int) -> list[tuple[str, Task]]:
-    """So many admitted pairs, others every day, so that in time all of them are tried."""
+    """Some admitted pairs, others every day, so that in time all of them are tried."""
     day = datetime.now(UTC).date().isoformat()
     return random.Random(day).sample(ADMITTED, count)  # noqa: S311  # no secret
 

@@ -29,7 +29,8 @@ from benchmarks.gpu.run import ON_A_GPU, Budget, Capacities, Item, Kind, Run, pl
 from benchmarks.gpu.workloads import FULL, QUICK, Benchmarked, Half, chosen
 from engine.core.errors import EngineError, InvalidInput, MeasurementFailed
 from engine.gpus.checked import FixedCost
-from engine.interface.result import MeasuredOn, Source, Trial
+from engine.interface.result import MeasuredOn
+from engine.interface.trial import Source, Trial
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 

@@ -15,7 +15,8 @@ from benchmarks.gpu.processes import PredictionRequest, Predictions
 from benchmarks.gpu.results import Device, Results, Row, Search, load
 from benchmarks.tests.test_gpu_benchmark import H200
 from engine.core.errors import EngineError, MeasurementFailed
-from engine.interface.result import MeasuredOn, Source, Trial
+from engine.interface.result import MeasuredOn
+from engine.interface.trial import Source, Trial
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 
 MIB = 2**20

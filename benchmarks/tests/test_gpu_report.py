@@ -25,7 +25,7 @@ from benchmarks.gpu.report_text import report, table
 from benchmarks.gpu.results import Predicted, Results, Row, Search
 from benchmarks.gpu.workloads import FULL, Half
 from benchmarks.tests.test_gpu_benchmark import H200
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.prediction.intervals import Counted, RelativeRange, append_residuals, read_residuals
 from engine.prediction.step_time import KernelTime, Part, Scales, StepWork

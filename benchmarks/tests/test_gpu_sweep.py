@@ -15,7 +15,7 @@ from benchmarks.gpu import sweep as module
 from benchmarks.gpu.run import Budget
 from benchmarks.gpu.sweep import SWEEP, Swept, sweep
 from engine.core.errors import MeasurementFailed
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.measurement.protocol import TrialOrder
 
 BERT = Swept("bert", (2, 4), "--precision bf16-mixed")

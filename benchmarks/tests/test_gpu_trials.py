@@ -12,7 +12,7 @@ import pytest
 from benchmarks.gpu import processes
 from benchmarks.gpu.processes import run_trial
 from engine.core.errors import MeasurementFailed
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.measurement.parent import OutOfTime
 from engine.measurement.protocol import DeviceFacts, TrialOrder

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.memory_curves import coarse_sizes, crossing, memory_curves
 from engine.gpus import GPUS
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.prediction.probe import predict_trial
 from engine.tests.conftest import small_models, small_workload
 from engine.traces.tracer import trace

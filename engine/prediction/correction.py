@@ -27,10 +27,10 @@ from .intervals import Counted, RelativeRange, Residual, read_residuals
 from .recorded_steps import Sifted, of_workload
 from .speed_model import step_predictor
 
-GPU_SPREAD = 0.05
+GPU_SPREAD = 0.06
 """Standard deviation of the logarithm of measured over predicted step time, of whole GPUs. All
-three are those of steps on 27 GPUs, as ``python -m benchmarks.step_time`` prints."""
-WORKLOAD_SPREAD = 0.11
+three are those of steps on 28 GPUs, as ``python -m benchmarks.step_time`` prints."""
+WORKLOAD_SPREAD = 0.09
 """The same of workloads on one GPU."""
 STEP_SPREAD = 0.05
 """The same of steps of one workload on one GPU, at several batch sizes."""

@@ -38,6 +38,8 @@ class Kind(IntEnum):
     LOOKUP = 23
     OPTIMIZER = 24
     FUSED_OPTIMIZER = 25
+    UNROLLED = 26
+    EFFICIENT_ATTENTION = 27
 
 
 class Format(IntEnum):
@@ -51,7 +53,18 @@ class Format(IntEnum):
 FORMATS = len(Format)
 
 DEPTHWISE = (Kind.DEPTHWISE_CONVOLUTION, Kind.DEPTHWISE_CONVOLUTION_BACKWARD)
-COMPUTING = tuple(kind for kind in Kind if kind <= Kind.DEPTHWISE_CONVOLUTION_BACKWARD)
+BATCH_NORMS = (
+    Kind.BATCH_NORM,
+    Kind.BATCH_NORM_BACKWARD,
+    Kind.OWN_BATCH_NORM,
+    Kind.OWN_BATCH_NORM_BACKWARD,
+)
+LAYER_NORMS = (Kind.LAYER_NORM, Kind.LAYER_NORM_BACKWARD)
+ATTENTIONS = (Kind.ATTENTION, Kind.EFFICIENT_ATTENTION)
+COMPUTING = (
+    *(kind for kind in Kind if kind <= Kind.DEPTHWISE_CONVOLUTION_BACKWARD),
+    Kind.EFFICIENT_ATTENTION,
+)
 """The kinds with FLOPs; the others only move bytes."""
 
 TILE = 128
@@ -62,6 +75,18 @@ ALIGNED = 8
 """Numbers of half precision in the 16 bytes that tensor cores load at once (cuBLAS' documentation,
 "Tensor Core Usage"): rows of matrices that do not begin at a multiple are read by slower kernels.
 GPT-2's vocabulary of 50,257 and the three colours of images are the usual cases."""
+
+SPLIT_SUMS = 8192
+"""Length of the sums of a product with which cuBLAS runs twice as many blocks as the result has
+tiles: it splits long sums, as those of the weights' gradients are. Of 2,048, 4,096, 8,192 and
+16,384 it fits our own products in half precision best, whose result has few tiles."""
+
+_ROWS_OF_ONE_PASS = 64 * 1024
+"""From more rows on, PyTorch sums the gradients of a layer norm's weights in two passes, which fill
+a GPU; else one block of threads runs for every :data:`_COLUMNS_OF_A_BLOCK` columns
+(``LaunchGammaBetaBackwardCUDAKernel`` in ``aten/src/ATen/native/cuda/layer_norm_kernel.cu``)."""
+_COLUMNS_OF_A_BLOCK = 32
+_BYTES = {"float16": 2, "bfloat16": 2}
 
 _GROUPS_AT_ONCE = 32
 """With the channels last, ResNeXts with 32 and 64 groups run several times faster than RegNets and
@@ -102,11 +127,16 @@ _NAMED = {
         Kind.REDUCTION,
     ),
 }
+_LONG = 10**6
+"""The length of rows where it is not known."""
+_CASTS = ("aten._to_copy", "aten.copy_", "aten.clone")
+_BATCH_NORM = "batch_norm"
 _OWN = {
     Kind.BATCH_NORM: Kind.OWN_BATCH_NORM,
     Kind.BATCH_NORM_BACKWARD: Kind.OWN_BATCH_NORM_BACKWARD,
 }
 _PARTS = (
+    ("efficient_attention", Kind.EFFICIENT_ATTENTION),
     ("attention", Kind.ATTENTION),
     ("batch_norm_backward", Kind.BATCH_NORM_BACKWARD),
     ("layer_norm_backward", Kind.LAYER_NORM_BACKWARD),
@@ -154,7 +184,8 @@ class Kernel:
         format: The units that compute.
         flops: Its floating-point operations.
         bytes_moved: Bytes of its tensors, each once.
-        inner: Number of products that each element of the result sums over.
+        inner: Number of products that each element of the result sums over; of a layer norm, the
+            length of its rows.
         columns: Columns of the result; for a convolution the output channels, in a group if it
             computes with matrices.
         tiles: Number of tiles of :data:`TILE` by :data:`TILE` in the result.
@@ -162,6 +193,12 @@ class Kernel:
             their channels last, PyTorch's depthwise kernels want them first.
         unaligned: 1 for a product or a convolution on tensor cores whose rows or channels are not
             :data:`ALIGNED`, else 0.
+        blocks: Number of blocks of threads, where it may be too small to fill a GPU; else 0.
+            PyTorch's own batch norms run one for each channel
+            (``aten/src/ATen/native/cuda/Normalization.cuh``), the backward pass of a layer norm a
+            few for its weights.
+        across: 1 for a product in TF32 whose matrices both lie across its sums, as those of the
+            weights' gradients do, else 0.
     """
 
     kind: int
@@ -173,6 +210,8 @@ class Kernel:
     tiles: float = 1.0
     relaid: float = 0.0
     unaligned: float = 0.0
+    blocks: float = 0.0
+    across: float = 0.0
 
 
 def kernel_of(operation: Operation, *, tf32: bool, tf32_products: bool) -> Kernel | None:
@@ -189,15 +228,16 @@ def kernel_of(operation: Operation, *, tf32: bool, tf32_products: bool) -> Kerne
     kind = kind_of(operation)
     unit = _format(operation, tf32, tf32_products)
     flops, moved, shape = operation.flops, operation.bytes_moved, operation.shape
-    if kind is Kind.ATTENTION:
-        return _attention(operation, unit)
+    if kind in ATTENTIONS:
+        return _attention(operation, kind, unit)
+    if kind in LAYER_NORMS:
+        return _layer_norm(operation, kind, unit)
     if not shape:
         return Kernel(kind, unit, flops, moved)
+    if kind in BATCH_NORMS:
+        return Kernel(kind, unit, flops, moved, blocks=shape[0] * float(kind in _OWN.values()))
     if operation.name in _PRODUCTS:
-        times, rows, columns, inner = shape
-        unaligned = float(unit is not Format.FP32 and not _aligned(operation))
-        tiles = times * _tiles(rows, columns)
-        return Kernel(kind, unit, flops, moved, inner, columns, tiles, unaligned=unaligned)
+        return _product(operation, kind, unit)
     positions, first, second, taps, groups = shape
     last = operation.channels_last
     if kind in DEPTHWISE:  # no product of matrices: no tensor cores
@@ -209,18 +249,44 @@ def kernel_of(operation: Operation, *, tf32: bool, tf32_products: bool) -> Kerne
     return Kernel(kind, unit, flops, moved, second * taps, columns, tiles, relaid, unaligned)
 
 
-def _attention(operation: Operation, unit: Format) -> Kernel:
+def _product(operation: Operation, kind: Kind, unit: Format) -> Kernel:
+    times, rows, columns, inner, *layout = operation.shape
+    return Kernel(
+        kind,
+        unit,
+        operation.flops,
+        operation.bytes_moved,
+        inner,
+        columns,
+        tiles=times * _tiles(rows, columns),
+        unaligned=float(unit is not Format.FP32 and not _aligned(operation)),
+        across=float(unit is Format.TF32 and any(layout)),
+    )
+
+
+def _layer_norm(operation: Operation, kind: Kind, unit: Format) -> Kernel:
+    if not operation.shape:
+        return Kernel(kind, unit, operation.flops, operation.bytes_moved, inner=_LONG)
+    (length,) = operation.shape
+    blocks = 0.0
+    if kind is Kind.LAYER_NORM_BACKWARD:  # it reads two tensors and writes one
+        rows = operation.bytes_moved / (3 * length * _BYTES.get(operation.dtype, 4))
+        blocks = math.ceil(length / _COLUMNS_OF_A_BLOCK) * float(rows <= _ROWS_OF_ONE_PASS)
+    return Kernel(kind, unit, operation.flops, operation.bytes_moved, length, blocks=blocks)
+
+
+def _attention(operation: Operation, kind: Kind, unit: Format) -> Kernel:
     """The memory-efficient kernel computes fp32 without tensor cores for TF32, whatever is set."""
     flops: float = operation.flops
     if operation.name.startswith(_FLEX_ATTENTION):
         flops /= _OF_FLASH_ATTENTION
     unit = Format.FP32 if unit is Format.TF32 else unit
     if not operation.shape:
-        return Kernel(Kind.ATTENTION, unit, flops, operation.bytes_moved)
+        return Kernel(kind, unit, flops, operation.bytes_moved)
     _, _, keys, width, causal = operation.shape
     if causal:
         flops /= 2  # scores above the diagonal are left out
-    return Kernel(Kind.ATTENTION, unit, flops, operation.bytes_moved, inner=keys, columns=width)
+    return Kernel(kind, unit, flops, operation.bytes_moved, inner=keys, columns=width)
 
 
 def _aligned(operation: Operation) -> bool:
@@ -228,7 +294,7 @@ def _aligned(operation: Operation) -> bool:
 
     In a forward pass the rows of the first matrix are its samples, which need not be aligned.
     """
-    _, rows, columns, inner = operation.shape
+    _, rows, columns, inner = operation.shape[:4]
     sides = (rows, columns, inner) if operation.phase == "backward" else (columns, inner)
     return all(side % ALIGNED == 0 or side < ALIGNED for side in sides)
 
@@ -243,9 +309,13 @@ def kind_of(operation: Operation) -> Kind:
         return Kind.FUSED_OPTIMIZER if name.startswith(_FUSED) else Kind.OPTIMIZER
     if name in _CONVOLUTIONS and operation.shape:
         return _convolution(operation)
+    if name in _CASTS and operation.unrolled:
+        return Kind.UNROLLED
     if name in _NAMED:
         return _NAMED[name]
     kind = next((kind for part, kind in _PARTS if part in name), Kind.ELEMENTWISE)
+    if operation.unrolled and kind is Kind.ELEMENTWISE:
+        return Kind.UNROLLED
     return _OWN.get(kind, kind) if _by_own_batch_norm(operation) else kind
 
 
@@ -256,7 +326,7 @@ def _by_own_batch_norm(operation: Operation) -> bool:
     last PyTorch's own is another, which is as fast.
     """
     return (
-        "batch_norm" in operation.name
+        _BATCH_NORM in operation.name
         and operation.dtype == "bfloat16"
         and not operation.channels_last
     )

@@ -42,6 +42,7 @@ _FUNCTIONS = (
     Kind.BATCHED_PRODUCT,
     Kind.SOFTMAX,
     Kind.ELEMENTWISE,
+    Kind.UNROLLED,
     Kind.REDUCTION,
     Kind.COPY,
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..gpus import Gpu
-from .kernels import FORMATS, Format, Kernel, Kind
+from .kernels import FORMATS, SPLIT_SUMS, Format, Kernel, Kind
 from .launches import Launch
 
 FILE = Path(__file__).with_name("step_time.toml")
@@ -50,11 +50,20 @@ class Generation:
             :class:`~engine.prediction.kernels.Format`: it and the GPU's power limit its rate.
         flops: Factor on the rate of products and convolutions, by format.
         bandwidth: Factor on the bandwidth.
+        earlier: Share of its rate that kernels of earlier generations reach on its tensor cores:
+            they multiply matrices whose rows are not aligned.
+        across: Share of its rate that it reaches in TF32 products of two matrices that lie across
+            the sums: Hopper's instructions read TF32 along them only.
+        unaligned_images: Factor on the share that convolutions reach whose channels are not
+            aligned, such as three colours.
     """
 
     joules_per_flop: Sequence[float]
     flops: Sequence[float]
     bandwidth: float
+    earlier: float
+    across: float
+    unaligned_images: float
 
 
 @dataclass(frozen=True)
@@ -70,14 +79,18 @@ class SpeedModel:
             :class:`~engine.prediction.launches.Launch`.
         step_launches: Mean launches that a step takes besides.
         bandwidth: Share of the peak bandwidth, by :class:`~engine.prediction.kernels.Kind`.
-        asking: Bytes per second that each multiprocessor moves where memory is no limit, by kind.
+        asking: Bytes per second that each multiprocessor moves where memory is no limit, by kind;
+            of kernels with few blocks of threads, each of these.
         compute: Share of the sustained FLOP rate of large products, by kind and format
             (``kind * FORMATS + format``).
         half_inner, half_columns, half_tiles: Sizes at which half of that is reached, by kind: the
             length of the sums; the columns; the tiles for each multiprocessor.
+        half_row: Length of rows with which what a layer norm asks for takes twice as long, by kind:
+            a block of threads takes a while for each row, whatever its length.
         relaid: Multiple of its bytes that a convolution moves in addition where its images have to
             be laid out anew, by kind and format.
-        unaligned: Share of its rate that a product reaches whose rows are not aligned, by format.
+        unaligned: Share of its rate that is reached where rows or channels are not aligned, by kind
+            and format.
         generations: Generations of GPUs, by name.
         gpus: Factor on the speed of a GPU with measurements, by name.
         ranges: Low and high of measured over predicted steps, by family, whether there are
@@ -96,6 +109,7 @@ class SpeedModel:
     half_inner: Sequence[float]
     half_columns: Sequence[float]
     half_tiles: Sequence[float]
+    half_row: Sequence[float]
     relaid: Sequence[float]
     unaligned: Sequence[float]
     generations: Mapping[str, Generation]
@@ -110,28 +124,32 @@ class SpeedModel:
         """
         again = kernel.relaid * self.relaid[kernel.kind * FORMATS + kernel.format]
         moved = kernel.bytes_moved * (1 + again)
-        asked = self.asking[kernel.kind] * rates.multiprocessors
+        blocks = kernel.blocks + (kernel.blocks == 0) * rates.multiprocessors
+        asked = self.asking[kernel.kind] * blocks / (1 + self.half_row[kernel.kind] / kernel.inner)
         sustained = rates.bytes_per_second * self.bandwidth[kernel.kind]
         return moved * (1 / sustained + 1 / asked)
 
-    def computing_seconds(
-        self, kernel: Kernel, flops_per_second: float, multiprocessors: float
-    ) -> float:
+    def computing_seconds(self, kernel: Kernel, flops_per_second: float, rates: Rates) -> float:
         """The time that a kernel takes to compute, at the rate of its format.
 
         Short sums, few columns and few tiles leave units idle.
         """
         kind = kernel.kind
+        is_product = 1.0 * (kind <= Kind.BATCHED_PRODUCT)
+        tiles = kernel.tiles * (1 + is_product * kernel.inner / SPLIT_SUMS)
         filled = (
             kernel.inner
             / (kernel.inner + self.half_inner[kind])
             * kernel.columns
             / (kernel.columns + self.half_columns[kind])
-            * kernel.tiles
-            / (kernel.tiles + self.half_tiles[kind] * multiprocessors)
+            * tiles
+            / (tiles + self.half_tiles[kind] * rates.multiprocessors)
         )
         share = self.compute[kind * FORMATS + kernel.format]
-        share = share * (1 - kernel.unaligned * (1 - self.unaligned[kernel.format]))
+        of_generation = is_product * rates.earlier + (1 - is_product) * rates.unaligned_images
+        unaligned = self.unaligned[kind * FORMATS + kernel.format] * of_generation
+        share = share * (1 - kernel.unaligned * (1 - unaligned))
+        share = share * (1 - kernel.across * (1 - rates.across))
         return kernel.flops / (flops_per_second * share * filled)
 
     def rates(self, gpu: Gpu) -> Rates:
@@ -153,6 +171,9 @@ class SpeedModel:
             bytes_per_second=speed * generation.bandwidth * gpu.memory_bytes_per_second,
             multiprocessors=gpu.multiprocessors,
             speed=speed,
+            earlier=generation.earlier,
+            across=generation.across,
+            unaligned_images=generation.unaligned_images,
         )
 
 
@@ -165,12 +186,16 @@ class Rates:
         bytes_per_second: Bandwidth of its memory.
         multiprocessors: Number of multiprocessors.
         speed: The factor of this GPU, part of both rates.
+        earlier, across, unaligned_images: As in its :class:`Generation`.
     """
 
     flops_per_second: Sequence[float]
     bytes_per_second: float
     multiprocessors: float
     speed: float
+    earlier: float
+    across: float
+    unaligned_images: float
 
 
 def _within_power(peak: float, limit: float) -> float:
@@ -210,8 +235,11 @@ def read_model(path: Path) -> SpeedModel:
             half_inner=[kind.get("half_inner", 0.0) for kind in kinds],
             half_columns=[kind.get("half_columns", 0.0) for kind in kinds],
             half_tiles=[kind.get("half_tiles", 0.0) for kind in kinds],
+            half_row=[kind.get("half_row", 0.0) for kind in kinds],
             relaid=[kind.get(f"relaid_{_key(unit)}", 0.0) for kind in kinds for unit in Format],
-            unaligned=[table["unaligned"][_key(unit)] for unit in Format],
+            unaligned=[
+                kind.get(f"unaligned_{_key(unit)}", 1.0) for kind in kinds for unit in Format
+            ],
             generations={name: _generation(fields) for name, fields in table["generation"].items()},
             gpus={name: fields["speed"] for name, fields in table["gpu"].items()},
             ranges={
@@ -231,6 +259,9 @@ def _generation(fields: dict[str, Any]) -> Generation:
         joules_per_flop=[fields["joules_per_flop"][_key(unit)] for unit in Format],
         flops=[fields["flops"][_key(unit)] for unit in Format],
         bandwidth=fields["bandwidth"],
+        earlier=fields["earlier"],
+        across=fields["across"],
+        unaligned_images=fields["unaligned_images"],
     )
 
 

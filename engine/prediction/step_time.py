@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
+from itertools import accumulate, pairwise
 
 from ..answer.economics import FILLED_NOISE, unfilled_noise, within
 from ..core.choices import Precision
@@ -36,8 +37,8 @@ _ANY = 1e12
 """More tiles than any product has: they fill every wave of every GPU."""
 COLLECTIVE = "c10d."
 """Begins the names of what GPUs send one another while their kernels run."""
-_WAITED_FOR = "_c10d_functional."
-_INPUTS = "inputs"
+WAITED_FOR = "_c10d_functional."
+INPUTS = "inputs"
 
 PASSES = ("forward", "backward", RECOMPUTATION)
 """The phases of a micro-batch; what is recomputed is part of its backward pass."""
@@ -117,6 +118,12 @@ class KernelTime:
     overlap: float
     busy: float
 
+    def seconds(self, scales: Scales = UNSCALED) -> float:
+        """The time from when it starts until it has drained."""
+        moving, computing = self.moving / scales.bandwidth, self.computing / scales.compute
+        both = max(moving, computing) + self.overlap * min(moving, computing)
+        return speed_model().kernel_seconds / scales.kernels + both
+
 
 @dataclass(frozen=True)
 class Part:
@@ -127,8 +134,13 @@ class Part:
         launches: Work of the host to launch them, in mean launches.
     """
 
-    kernels: Mapping[KernelTime, int]
+    kernels: Mapping[KernelTime, float]
     launches: float
+
+    def of_share(self, share: float) -> Part:
+        """The work of a share of the micro-batches."""
+        kernels = {kernel: share * times for kernel, times in self.kernels.items()}
+        return Part(kernels, share * self.launches)
 
 
 @dataclass(frozen=True)
@@ -163,6 +175,17 @@ class StepWork:
     def launches(self) -> float:
         """Work of the step for one core of the host, in mean launches."""
         return math.fsum(part.launches for part in (*self.passes, self.update))
+
+    def of_share(self, share: float) -> StepWork:
+        """The same step with a share of its micro-batches: the optimizer still runs once."""
+        forward, backward = (part.of_share(share) for part in self.passes)
+        return replace(
+            self,
+            passes=(forward, backward),
+            micro_batches=max(1, round(share * self.micro_batches)),
+            copied_bytes=share * self.copied_bytes,
+            waiting_seconds=share * self.waiting_seconds,
+        )
 
     def seconds(self, scales: Scales = UNSCALED) -> float:
         """The step time: copying the batch, then the longest of kernels, host and link."""
@@ -220,14 +243,8 @@ def queue_seconds(phases: Iterable[tuple[float, float]]) -> float:
     return gpu
 
 
-def _gpu_seconds(kernels: Mapping[KernelTime, int], scales: Scales) -> float:
-    start = speed_model().kernel_seconds / scales.kernels
-    total = 0.0
-    for kernel, times in kernels.items():
-        moving = kernel.moving / scales.bandwidth
-        computing = kernel.computing / scales.compute
-        total += times * (start + max(moving, computing) + kernel.overlap * min(moving, computing))
-    return total
+def _gpu_seconds(kernels: Mapping[KernelTime, float], scales: Scales) -> float:
+    return math.fsum(times * kernel.seconds(scales) for kernel, times in kernels.items())
 
 
 def predict_step_seconds(
@@ -262,7 +279,7 @@ def step_work(
             ones; the optimizer runs once.
         link_bytes_per_second: Rate at which a GPU sends to others, where several share the work.
     """
-    time_of = _times_on(gpu, precision)
+    time_of = kernel_times(gpu, precision)
     model = speed_model()
     kernels: list[Counter[KernelTime]] = [Counter(), Counter(), Counter()]
     launches = [0.0, 0.0, 0.0]
@@ -273,7 +290,7 @@ def step_work(
         part = PHASES.get(operation.phase, 0)
         if operation.name.startswith(COLLECTIVE):
             link_seconds += times * operation.bytes_moved / link_bytes_per_second
-        elif operation.name.startswith(_WAITED_FOR):
+        elif operation.name.startswith(WAITED_FOR):
             waiting_seconds += times * operation.bytes_moved / link_bytes_per_second
         elif operation.name == COPY:
             link_seconds += times * operation.bytes_moved / LINK_BYTES_PER_SECOND
@@ -282,7 +299,7 @@ def step_work(
         elif operation.name.startswith(ON_HOST):
             host_seconds += times * operation.bytes_moved / MEMORY_BYTES_PER_SECOND
             continue
-        elif operation.phase == _INPUTS:
+        elif operation.phase == INPUTS:
             copied_bytes += times * operation.bytes_moved / 2
         else:
             taken = time_of(operation)
@@ -304,7 +321,7 @@ def step_work(
     )
 
 
-def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTime | None]:
+def kernel_times(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTime | None]:
     """Returns the time of an operation's kernel on a GPU; ``None`` where none runs."""
     model = speed_model()
     rates = model.rates(gpu)
@@ -313,8 +330,11 @@ def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTim
         "tf32_products": precision is Precision.TF32,
     }
 
-    @cache
     def time_of(operation: Operation) -> KernelTime | None:
+        return time_if(operation, operation.unrolled)
+
+    @cache
+    def time_if(operation: Operation, unrolled: bool) -> KernelTime | None:
         kernel = kernel_of(operation, **units)
         if kernel is None:
             return None
@@ -322,13 +342,13 @@ def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTim
             kernel = replace(kernel, format=Format.FP32)
         moving = model.moving_seconds(kernel, rates)
         peak = rates.flops_per_second[kernel.format]
-        computing = model.computing_seconds(kernel, peak, rates.multiprocessors)
-        if kernel.unaligned and kernel.format is Format.TF32:  # then fp32 may be as fast
+        computing = model.computing_seconds(kernel, peak, rates)
+        if kernel.unaligned:  # then fp32 may be as fast
             single = replace(kernel, format=Format.FP32, unaligned=0.0)
             its_peak = rates.flops_per_second[Format.FP32]
-            in_fp32 = model.computing_seconds(single, its_peak, rates.multiprocessors)
+            in_fp32 = model.computing_seconds(single, its_peak, rates)
             computing = min(computing, in_fp32)
-        full = model.computing_seconds(replace(kernel, tiles=_ANY), peak, rates.multiprocessors)
+        full = model.computing_seconds(replace(kernel, tiles=_ANY), peak, rates)
         overlap = model.overlap[kernel.kind]
         busy = max(moving, full) + overlap * min(moving, full)
         return KernelTime(moving, computing, overlap, busy)
@@ -339,16 +359,19 @@ def _times_on(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTim
 def runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
     """Runs of each operation of a trace in a step with that many micro-batches.
 
-    A micro-batch begins where its inputs are copied to the device. The first one creates the
-    gradients and later ones add to them, so only the last traced one is repeated.
+    A micro-batch begins where its inputs are copied to the device; where none are, with its forward
+    pass. It may do so more than once, as where one model trains against another. The first one
+    creates the gradients and later ones add to them, so only the last traced one is repeated.
     """
-    last = min(micro_batches, MICRO_BATCHES_TRACED)
-    begun, before = 0, ""
-    for operation in operations:
-        begun += operation.phase == _INPUTS != before
-        before = operation.phase
-        repeated = begun == last and operation.phase in (_INPUTS, *PASSES)
-        yield micro_batches - last + 1 if repeated else 1
+    traced = min(micro_batches, MICRO_BATCHES_TRACED)
+    copies = any(operation.phase == INPUTS for operation in operations)
+    begins = INPUTS if copies else PASSES[0]
+    phases = ["", *(operation.phase for operation in operations)]
+    begun = list(accumulate(phase == begins != before for before, phase in pairwise(phases)))
+    earlier = begun[-1] * (traced - 1) // traced if begun else 0
+    for operation, count in zip(operations, begun, strict=True):
+        repeated = count > earlier and operation.phase in (INPUTS, *PASSES)
+        yield micro_batches - traced + 1 if repeated else 1
 
 
 def family_of(operations: Sequence[Operation]) -> Family:

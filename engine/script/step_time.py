@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..core.choices import Precision
 from ..gpus import Gpu
+from ..interface.result import StepProfile
 from ..parallel.interconnect import link_bytes_per_second
 from ..prediction.correction import UNCORRECTED, Correction
 from ..prediction.measured_host import on_told_host
 from ..prediction.recorded_steps import Sifted, at_batch, of_script
+from ..prediction.step_profile import step_profile
 from ..prediction.step_time import StepWork, step_work
 from ..records.comparison import RecordedFile
 from ..traces.source import TraceSource
@@ -18,11 +20,20 @@ from .request import ScriptRequest
 
 def work_of_script(request: ScriptRequest, gpu: Gpu, trace: Trace) -> StepWork:
     """The work of a script's step; of a script, all micro-batches were traced."""
+    link = link_bytes_per_second(gpu, trace.world_size)
+    return step_work(trace.operations, gpu, *_traced_as(request, trace), link)
+
+
+def profile_of_script(request: ScriptRequest, gpu: Gpu, trace: Trace) -> StepProfile:
+    """The parts of a script's step."""
+    return step_profile(trace, gpu, *_traced_as(request, trace))
+
+
+def _traced_as(request: ScriptRequest, trace: Trace) -> tuple[Precision, int]:
+    """The precision of products in fp32, and the micro-batches that were not all traced."""
     of_factory = isinstance(request.script, Factory)
     accumulated = request.accumulation_at(trace.batch_size) if of_factory else 1
-    precision = Precision.TF32 if trace.tf32 else Precision.FP32
-    link = link_bytes_per_second(gpu, trace.world_size)
-    return step_work(trace.operations, gpu, precision, accumulated, link)
+    return Precision.TF32 if trace.tf32 else Precision.FP32, accumulated
 
 
 def micro_batches_of_script(request: ScriptRequest, trace: Trace) -> int:

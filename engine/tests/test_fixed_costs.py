@@ -15,7 +15,7 @@ from engine.gpus.fixed_costs import (
     fixed_costs,
     uses_cudnn,
 )
-from engine.interface.result import GpuFacts, Trial
+from engine.interface.trial import GpuFacts, Trial
 from engine.prediction.probe import predict_memory
 from engine.tracing.trace import Category, Operation, Trace
 

@@ -13,7 +13,7 @@ from engine.allocator.caching import ALLOCATE, FREE
 from engine.core.errors import EngineError
 from engine.core.process import CALIBRATION_VARIABLE
 from engine.gpus import GPUS
-from engine.interface.result import GpuFacts
+from engine.interface.trial import GpuFacts
 from engine.measurement.checks import validate_known
 from engine.prediction import intervals
 from engine.prediction.intervals import (

@@ -42,6 +42,7 @@ def convolution(groups: int, taps: int = 9, *, last: bool = False, name: str = "
         ("aten.native_batch_norm", Kind.BATCH_NORM),
         ("aten.native_batch_norm_backward", Kind.BATCH_NORM_BACKWARD),
         ("aten._scaled_dot_product_flash_attention", Kind.ATTENTION),
+        ("aten._scaled_dot_product_efficient_attention_backward", Kind.EFFICIENT_ATTENTION),
         ("aten.embedding_dense_backward", Kind.LOOKUP),
         ("aten.max_pool2d_with_indices", Kind.LOOKUP),
         ("aten.never_heard_of", Kind.ELEMENTWISE),
@@ -49,6 +50,11 @@ def convolution(groups: int, taps: int = 9, *, last: bool = False, name: str = "
 )
 def test_the_name_tells_the_kind(name: str, kind: Kind) -> None:
     assert kind_of(operation(name)) is kind
+
+
+@pytest.mark.parametrize("name", ["aten.add", "aten.clone", "aten._to_copy", "aten.copy_"])
+def test_what_loads_elements_one_by_one_is_a_kind_of_its_own(name: str) -> None:
+    assert kind_of(replace(operation(name), unrolled=True)) is Kind.UNROLLED
 
 
 def test_what_the_optimizer_does_is_of_one_kind_but_for_its_products() -> None:
@@ -86,6 +92,30 @@ def test_a_product_has_as_many_tiles_as_cover_it() -> None:
     assert kernel == Kernel(
         Kind.BATCHED_PRODUCT, Format.HALF, 10**9, 10**6, inner=64, columns=128, tiles=3 * 2
     )
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2)])
+def test_a_layer_norm_sums_the_gradients_of_its_weights_in_few_blocks(
+    dtype: str, size: int
+) -> None:
+    def blocks(rows: int, length: int) -> float:
+        norm = operation("aten.native_layer_norm_backward", (length,), dtype=dtype)
+        kernel = kernel_of(replace(norm, bytes_moved=3 * size * rows * length), **NO_TF32)
+        assert kernel is not None
+        return kernel.blocks
+
+    assert blocks(8192, 768) == blocks(65536, 768) == 24
+    assert blocks(8192, 1000) == 32
+    assert blocks(65537, 768) == 0  # more rows are summed in two passes
+
+
+def test_only_tf32_products_need_matrices_along_the_sums() -> None:
+    for across in (0, 1):
+        product = operation("aten.mm", (1, 64, 64, 4096, across), dtype="float32")
+        for tf32 in (False, True):
+            kernel = kernel_of(product, tf32=True, tf32_products=tf32)
+            assert kernel is not None
+            assert kernel.across == (across and tf32)
 
 
 @pytest.mark.parametrize(

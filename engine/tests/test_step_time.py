@@ -106,11 +106,86 @@ def test_tensor_cores_are_slower_where_rows_are_not_aligned() -> None:
         shape = (1, 8192, columns, 4096)
         return gpu_seconds(work("aten.mm", dtype, 10**13, 0, phase, shape))
 
-    assert seconds(50_257) > 2 * seconds(50_264)
+    assert seconds(50_257) > 1.3 * seconds(50_264)
     assert seconds(50_257, "float32") == pytest.approx(seconds(50_264, "float32"), rel=0.01)
     samples = (1, 8191, 4096, 4096)  # any number of samples will do
     product = work("aten.mm", "float16", 10**13, 0, shape=samples)
     assert gpu_seconds(product) == pytest.approx(seconds(4096), rel=0.01)
+
+
+def test_rows_that_are_not_aligned_cost_hopper_more_than_ampere() -> None:
+    def loss(name: str) -> float:
+        seconds = [
+            predict_step_seconds(
+                [work("aten.mm", "bfloat16", 10**14, 0, shape=(1, 8192, columns, 4096))],
+                GPUS[name],
+                FP32,
+            )
+            for columns in (50_257, 50_264)
+        ]
+        return seconds[0] / seconds[1]
+
+    assert loss("h100") > 1.3 * loss("a100-80gb")
+
+
+def test_pytorchs_own_batch_norm_is_slow_with_few_channels() -> None:
+    def seconds(channels: int, dtype: str) -> float:
+        norm = work("aten.native_batch_norm", dtype, 0, 10**9, shape=(channels,))
+        return gpu_seconds(norm)
+
+    assert seconds(16, "bfloat16") > 2 * seconds(512, "bfloat16")
+    assert seconds(16, "float16") == seconds(512, "float16")  # cuDNN's
+
+
+def test_a_layer_norm_is_slow_over_short_rows() -> None:
+    def seconds(length: int) -> float:
+        return gpu_seconds(work("aten.native_layer_norm", "float32", 0, 10**9, shape=(length,)))
+
+    assert seconds(32) > seconds(96) > seconds(4096)
+
+
+def test_long_sums_fill_a_gpu_with_few_tiles() -> None:
+    def rate(rows: int, inner: int) -> float:
+        flops = 2 * rows * 768 * inner
+        return flops / gpu_seconds(
+            work("aten.mm", "float32", flops, 0, shape=(1, rows, 768, inner))
+        )
+
+    few, many = 768, 8192
+    assert rate(few, 768) < 0.8 * rate(many, 768)
+    assert rate(few, 32_768) > 0.85 * rate(many, 32_768)
+
+
+def test_hopper_computes_in_tf32_slower_across_the_sums() -> None:
+    def slower(gpu: str) -> float:
+        along, across = (
+            predict_step_seconds(
+                [work("aten.mm", "float32", 10**12, 0, shape=(1, 4096, 4096, 32_768, flag))],
+                GPUS[gpu],
+                Precision.TF32,
+            )
+            for flag in (0, 1)
+        )
+        return across / along
+
+    assert slower("h100") > 1.2
+    assert slower("a100-80gb") == 1
+
+
+def test_hopper_convolves_three_colours_no_faster_in_half_precision_than_in_fp32() -> None:
+    def seconds(dtype: str, channels: int) -> float:
+        shape = (128 * 14 * 14, 768, channels, 256, 1)
+        flops = 2 * 128 * 14 * 14 * 768 * channels * 256
+        images = work("aten.convolution", dtype, flops, 0, shape=shape)
+        return predict_step_seconds([images], GPUS["h100"], FP32)
+
+    assert seconds("bfloat16", 3) > 4 * seconds("bfloat16", 8) * 3 / 8
+
+
+def test_elements_loaded_one_by_one_take_longer_on_hopper() -> None:
+    added = work("aten.add", "float32", 0, 10**9)
+    one_by_one = predict_step_seconds([replace(added, unrolled=True)], GPUS["h100"], FP32)
+    assert one_by_one > 1.1 * predict_step_seconds([added], GPUS["h100"], FP32)
 
 
 @given(low=st.integers(1, 5000), high=st.integers(1, 5000), name=st.sampled_from(sorted(GPUS)))
@@ -161,7 +236,10 @@ SIZES = st.sampled_from([64, 256, 1000, 4096, 50257])
 def test_half_precision_gains_what_units_and_bytes_do_over_tf32(
     times: int, rows: int, columns: int, inner: int, name: str
 ) -> None:
-    """Tensor cores compute twice as much in half precision, and numbers take half the bytes."""
+    """Tensor cores compute twice as much in half precision, and numbers take half the bytes.
+
+    On Hopper products gain somewhat more, as ours did.
+    """
     times = times if name == "bmm" else 1
     numbers = times * (rows * inner + inner * columns + rows * columns)
     flops, shape = 2 * times * rows * columns * inner, (times, rows, columns, inner)
@@ -172,7 +250,7 @@ def test_half_precision_gains_what_units_and_bytes_do_over_tf32(
         in_tf32 = predict_step_seconds([single], gpu, Precision.TF32)
         in_half = predict_step_seconds([half], gpu, FP32)
         assert in_tf32 <= in_fp32 * 1.01, gpu.name
-        assert in_half <= in_tf32 <= in_half * 2.2, gpu.name
+        assert in_half <= in_tf32 <= in_half * 2.5, gpu.name
 
 
 def test_without_units_for_bf16_it_is_computed_in_fp32() -> None:
@@ -313,6 +391,19 @@ def test_an_accumulated_step_runs_the_optimizer_once(operator: str) -> None:
         # A trace of an accumulated step has two micro-batches; only the second is repeated.
         seconds = predict_step_seconds([*first, *later, update], A10, FP32, micro_batches)
         assert seconds == pytest.approx(one + (micro_batches - 1) * another + optimizer)
+
+
+def test_a_micro_batch_whose_data_is_on_the_gpu_begins_with_its_forward_pass() -> None:
+    first, later = micro_batch(10**13)[1:], micro_batch(2 * 10**13)[1:]
+    once, twice = (predict_step_seconds(each, A10, FP32) for each in (first, later))
+    seconds = predict_step_seconds([*first, *later], A10, FP32, 8)
+    assert seconds == pytest.approx(once + 7 * twice)
+
+
+def test_a_micro_batch_may_have_two_passes_with_data_of_their_own() -> None:
+    passes = [*micro_batch(10**13), *micro_batch(2 * 10**13)]
+    once = predict_step_seconds(passes, A10, FP32)
+    assert predict_step_seconds([*passes, *passes], A10, FP32, 8) == pytest.approx(8 * once)
 
 
 def test_a_step_without_accumulation_is_timed_as_traced() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.answer.economics import Speedup, savings
 from engine.answer.worth import Gain, gain_by, is_worth_it, may_be_worth_it
 from engine.interface.assumptions import Assumptions
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 RATIOS = st.floats(0.1, 10.0)
 SOURCES = st.sampled_from([Source.PREDICTED, Source.COMPUTED, Source.MEASURED])
