@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -20,32 +21,48 @@ from .core.sizes import gib
 from .events import Event, Log, Stage
 from .gpus import LOCAL, Gpu
 from .gpus.known import known_gpus
-from .interface.result import AnalysisResult, BatchTrials, Source, Trial
-from .measurement.analysis import On, findings, memory_predictor
+from .interface.batch_trials import BatchTrials
+from .interface.result import AnalysisResult, OptimizerStep
+from .interface.trial import Source, Trial
+from .measurement.analysis import On, findings, measured_with_snapshot, memory_predictor
 from .measurement.device import device_for
 from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
 from .measurement.script_search import search_by_trials
 from .measurement.trial_process import libraries
-from .parallel.interconnect import nccl_bytes, script_caveats
-from .prediction.analysis import catalogue_gpu, curve, gpu_facts, predict_findings, reporting_probe
+from .parallel.interconnect import nccl_bytes
+from .prediction.analysis import (
+    catalogue_gpu,
+    curve,
+    gpu_facts,
+    predict_findings,
+    reporting_probe,
+)
 from .prediction.correction import UNCORRECTED
 from .prediction.gpu_comparison import compare_gpus, gpu_today
+from .prediction.phases import with_measured_step
 from .prediction.probe import computed, predict_memory, timed, with_peak_interval
 from .prediction.step_time import StepTime, time_range
 from .records.comparison import RecordedFile
-from .script.batch_sizes import TracesOnGpus, trace_request
+from .script.batch_sizes import TracesOnGpus, told_by_loaders, trace_request
 from .script.factory import Factory, refuse_while_loading
+from .script.global_batch import kept_batch
 from .script.identity import hash_of_source, hash_of_traces
 from .script.live import Live
-from .script.program import Program
+from .script.phases import NOT_FOLLOWED, ScriptPhases
 from .script.request import ScriptRequest
-from .script.step_time import micro_batches_of_script, on_recorded_host, work_of_script
-from .script.trace import CannotTrace, found_loaders
+from .script.seen import about_the_trace
+from .script.step_time import (
+    micro_batches_of_script,
+    on_recorded_host,
+    profile_of_script,
+    work_of_script,
+)
+from .script.trace import CannotTrace
 from .traces.source import TraceSource
 from .tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
-from .tracing.trace import Category, Trace
-from .tracing.unsure import peak_interval, unsure_caveats
+from .tracing.trace import Trace
+from .tracing.unsure import peak_interval
 from .versions import software
 
 Emit = Callable[[Event], None]
@@ -99,6 +116,7 @@ def predict_script(
     emit: Emit,
     batch_sizes: Sequence[int] = (),
     recorded: RecordedFile | None = None,
+    seen: Callable[[Trace, Gpu], object] = lambda trace, gpu: None,
 ) -> BatchTrials:
     """Predict some batch sizes on a catalogue GPU.
 
@@ -107,6 +125,7 @@ def predict_script(
         emit: Receives log lines.
         batch_sizes: Batch sizes to predict; by default the request's current one.
         recorded: As for :func:`analyze_script`.
+        seen: Receives the traced steps of the first, and the GPU on which they are predicted.
 
     Raises:
         InvalidInput: If the factory does not exist, or cannot accumulate but has to.
@@ -121,14 +140,19 @@ def predict_script(
     for size in sizes:
         traces.at(size).check_runnable()
     gpu, host = on_recorded_host(request, gpu, traces, recorded)
-    trials = [_prediction(request, gpu, traces, size, careful=True) for size in sizes]
+    later = ScriptPhases.of(request.script, sizes[0], behaviour_of(gpu))
+    trials = [_prediction(request, gpu, traces, size, later, careful=True) for size in sizes]
+    step = traces.at(sizes[0])
+    seen(step, gpu)
     used = software.loaded()
     caveats = [
         *software.caveat(request.software, used),
-        *_about_the_trace(traces.at(sizes[0]), gpu),
+        *later.without_what_was_followed(about_the_trace(step, gpu)),
+        *later.caveats,
         *host.host_caveats(),
     ]
-    return BatchTrials(gpu_facts(gpu), trials, caveats, used)
+    phases = later.phases(step, trials[0].source)
+    return BatchTrials(gpu_facts(gpu), trials, caveats, used, phases)
 
 
 def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None = None) -> Plan:
@@ -159,7 +183,7 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
         return request
 
     def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        return _prediction(request, gpu, traces.on(gpu), batch_size, careful=careful)
+        return _prediction(request, gpu, traces.on(gpu), batch_size, None, careful=careful)
 
     def step_time(gpu: Gpu, batch_size: int) -> StepTime:
         return work_of_script(request, gpu, traces.on(gpu).at(batch_size)).timed()
@@ -175,41 +199,10 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
         *software.caveat(request.software, used),
         *found.caveats,
         *host.host_caveats(),
-        *_about_the_trace(seen.at(request.known_batch_size), here),
+        *about_the_trace(seen.at(request.known_batch_size), here),
+        NOT_FOLLOWED,
     ]
     return replace(found, caveats=caveats, software=used)
-
-
-def told_by_loaders(
-    request: ScriptRequest, behaviour: CudaBehaviour | None, emit: Emit
-) -> ScriptRequest:
-    """The request with facts from a program's loaders: which feed it, and its batch size today.
-
-    Args:
-        request: The request to analyse.
-        behaviour: Of the GPU that the program sees; ``None`` for a machine without one.
-        emit: Receives a log line.
-
-    Raises:
-        InvalidInput: For ``batch_flag`` or ``current_batch_size``, if the loaders do not show it.
-        ScriptFailed, CannotTrace: If the program cannot be followed to its first step.
-    """
-    program = request.script
-    if not isinstance(program, Program) or program.loaders:
-        return request
-    if request.batch_given and not program.automatic:
-        return request
-    try:
-        fed, batch_size = found_loaders(program, behaviour)
-    except InvalidInput as error:
-        if program.automatic:
-            raise
-        wanted = "no DataLoader tells the one that the script uses today; write it here"
-        raise InvalidInput({"current_batch_size": wanted}) from error
-    emit(Log(f"{program.name} loads batches of {batch_size:,} now"))
-    own = request.current_batch_size if request.batch_given else batch_size
-    script = fed if program.automatic else program
-    return replace(request, script=script, batch_given=True, current_batch_size=own)
 
 
 def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None) -> Findings:
@@ -218,11 +211,12 @@ def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None
     traces = _traces(request, gpu, emit)
     gpu, host = on_recorded_host(request, gpu, traces, recorded)
     request = _of_sizes_taken(request, traces)
+    later = ScriptPhases.of(request.script, request.known_batch_size, behaviour_of(gpu))
     emit(Stage("search"))
 
     @cache
     def predict(batch_size: int, *, careful: bool = False) -> Trial:
-        return _prediction(request, gpu, traces, batch_size, careful=careful)
+        return _prediction(request, gpu, traces, batch_size, later, careful=careful)
 
     def refusal(smallest: Trial) -> DoesNotFit:
         return does_not_fit(request, smallest, gpu.display_name)
@@ -233,10 +227,38 @@ def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None
     found = predict_findings(request, gpu, predict, step_time, traces, refusal, emit)
     step = traces.at(found.recommended.batch_size)
     caveats = list(  # the trace's own are among both
-        dict.fromkeys([*_about_the_trace(step, gpu), *host.host_caveats(), *found.caveats])
+        dict.fromkeys(
+            [*about_the_trace(step, gpu), *later.caveats, *host.host_caveats(), *found.caveats]
+        )
     )
     identity = hash_of_traces(traces, request.known_batch_size)
-    return replace(found, caveats=caveats, program_hash=identity)
+    step_of = _optimizer_step(request, traces, found)
+    beyond, fails = found.outcome.next_batch_size, found.outcome.next_batch_size_fails
+    return replace(
+        found,
+        caveats=later.without_what_was_followed(caveats),
+        program_hash=identity,
+        optimizer_step=step_of,
+        kept_batch=kept_batch(request, gpu, traces, found),
+        phases=later.phases(step, found.recommended.source),
+        limiting_phase=later.limiting(traces.at(beyond)) if fails else None,
+        profile=profile_of_script(request, gpu, traces.at(request.known_batch_size)),
+    )
+
+
+def _optimizer_step(
+    request: ScriptRequest, traces: TraceSource, found: Findings
+) -> OptimizerStep | None:
+    """The samples of one optimizer step, today and at the recommended batch."""
+    if found.current is None:
+        return None
+    today, then = (traces.at(one.batch_size) for one in (found.current, found.recommended))
+    return OptimizerStep(
+        optimizers=list(today.optimizers),
+        current_micro_batches=micro_batches_of_script(request, today),
+        recommended_micro_batches=micro_batches_of_script(request, then),
+        gpus=today.world_size // today.divided_by,
+    )
 
 
 def _of_sizes_taken(request: ScriptRequest, traces: TraceSource) -> ScriptRequest:
@@ -254,7 +276,13 @@ def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceSource:
 
 
 def _prediction(
-    request: ScriptRequest, gpu: Gpu, traces: TraceSource, batch_size: int, *, careful: bool
+    request: ScriptRequest,
+    gpu: Gpu,
+    traces: TraceSource,
+    batch_size: int,
+    later: ScriptPhases | None,
+    *,
+    careful: bool,
 ) -> Trial:
     trace = traces.at(batch_size)
     allocator = AllocatorOptions.parse(request.allocator)
@@ -264,36 +292,13 @@ def _prediction(
     if trace.computed:
         trial = computed(trial)
     trial = with_peak_interval(trial, *peak_interval(trace))
+    if later is not None:
+        trial = later.judged(trial, gpu, trace)
     if not trial.fits:  # a step that cannot run takes no time
         return trial
     step = work_of_script(request, gpu, trace).timed()
     samples = batch_size * micro_batches_of_script(request, trace) / trace.divided_by
     return timed(trial, step, samples, time_range(trace.operations, gpu, step))
-
-
-def _about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
-    caveats = [
-        *trace.caveats,
-        *script_caveats(trace.world_size, gpu, trace.divided_by),
-        "Nothing was run: the script was traced on fake tensors, and memory comes from a replay "
-        "through a model of PyTorch's caching allocator. Kernels called outside PyTorch's "
-        "operators are not seen.",
-        "What later steps do besides, such as evaluation or saving, was not traced.",
-        "Memory is attributed from the outside: whatever the script creates besides parameters "
-        "and optimizer state counts as inputs.",
-    ]
-    if Category.PARAMETERS not in trace.categories:
-        caveats.append(
-            "The script created no torch.nn.Module with parameters, so parameters and gradients "
-            "cannot be told apart from inputs and activations."
-        )
-    stepped = "optimizer" in {operation.phase for operation in trace.operations}
-    if not stepped and Category.OPTIMIZER_STATE not in trace.categories:
-        caveats.append(
-            "No torch.optim.Optimizer took a step, so optimizer state cannot be told apart from "
-            "inputs and activations."
-        )
-    return caveats + unsure_caveats(trace)
 
 
 Probe = Callable[[int], Trial]
@@ -346,12 +351,35 @@ def measure_script(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> F
         if traces
         else hash_of_source(request.script, outcome.trials)
     )
-    return replace(found, curve=points, caveats=caveats, program_hash=identity)
+    step_of = _optimizer_step(request, traces, found) if traces else None
+    phases = []
+    if traces is not None and device.kind == "cuda":  # elsewhere the host is the device
+        size = found.recommended.batch_size
+        later = ScriptPhases.of(request.script, request.known_batch_size, _behaviour_on(device))
+        phases = with_measured_step(
+            later.phases(traces.at(size), Source.PREDICTED), found.recommended
+        )
+        caveats += later.caveats
+    return replace(
+        found,
+        curve=points,
+        caveats=caveats,
+        program_hash=identity,
+        optimizer_step=step_of,
+        phases=phases,
+    )
 
 
 @libraries.kept()
-def measure_script_batch(request: ScriptRequest, emit: Emit) -> BatchTrials:
+def measure_script_batch(
+    request: ScriptRequest, emit: Emit, snapshot_file: Path | None = None
+) -> BatchTrials:
     """Measure one batch size, the request's current one, on the local device.
+
+    Args:
+        request: The request to measure.
+        emit: Receives log lines.
+        snapshot_file: As for :func:`~engine.measurement.analysis.measure_batch`.
 
     Raises:
         InvalidInput: If the script does not exist, or the memory limit is missing or too high.
@@ -362,7 +390,8 @@ def measure_script_batch(request: ScriptRequest, emit: Emit) -> BatchTrials:
     request = told_by_loaders(request, _behaviour_on(device), emit)
     size, limit = request.known_batch_size, request.memory_limit_bytes
     script = request.script_at(size)
-    trial = measure(TrialOrder(script, size, limit, allocator=request.allocator))
+    order = TrialOrder(script, size, limit, allocator=request.allocator)
+    trial = measured_with_snapshot(order, device, snapshot_file, emit)
     used = software.loaded()
     caveats = [*software.caveat(request.software, used), *_caveats(predicted=False)]
     return BatchTrials(gpu, [trial], caveats, used)

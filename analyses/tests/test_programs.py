@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -12,10 +13,10 @@ from rest_framework.test import APIClient
 
 from analyses.models import Analysis, CountedSavings, Query, RunSavings, Status, Training
 from analyses.services import run_again
-from analyses.tests.factories import make_analysis, make_training, make_user
+from analyses.tests.factories import make_analysis, make_global_batch, make_training, make_user
 from analyses.tests.pushed_scripts import EDITED, HASH, make_document, push_script
 from engine.core.errors import InvalidInput
-from engine.interface.result import GpuOffer
+from engine.interface.result import GpuOffer, KeptBatch
 from engine.records.record import TrainingRecord
 
 pytestmark = pytest.mark.database
@@ -171,6 +172,75 @@ def test_its_page_shows_the_answer_and_how_to_get_it_again(
         assert gone not in page
 
 
+RATE = (
+    "Learning rate: start from 2.8\N{MULTIPLICATION SIGN} yours, by the square root rule for "
+    "Adam-like optimizers (Malladi et al. 2022)."
+)
+
+
+def test_page_and_api_offer_what_keeps_its_global_batch_and_what_raises_it(
+    reader: Client, api: APIClient
+) -> None:
+    document = make_document()
+    document["result"]["kept_batch"] = asdict(KeptBatch(64, 2, 900.0, 1.3, 1.2, 1.4))
+    pk = api.post(URL, document, format="json").json()["id"]
+    offers = _page(reader, f"/{pk}/").split('class="offers"')[1].split("</div>")[0]
+    kept, raised = offers.split("</section>")[:2]
+    for said in (
+        "Keeps the global batch of 128", "batch 64 in 2 micro-batches",
+        "1.30\N{MULTIPLICATION SIGN}", "Learning rate: as it is.",
+    ):  # fmt: skip
+        assert said in kept
+    for said in ("Raises the global batch from 128 to 1,024", "in 8 micro-batches", RATE):
+        assert said in raised
+    told = api.get(f"/api/v1/analyses/{pk}/").json()["decision"]["offers"]
+    assert [offer["batch_size"] for offer in told] == [64, 128]
+    assert told[1]["learning_rate"] == RATE
+
+
+def test_where_nothing_keeps_its_global_batch_the_page_says_why(
+    reader: Client, script: Analysis
+) -> None:
+    assert "No other split of its 8 micro-batches" in _page(reader, f"/{script.pk}/")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"batch_size": 48}, {"batch_size": 8, "micro_batches": 16}, {"speedup_low": 1.35}],
+)
+def test_a_wrong_split_of_the_global_batch_is_refused(
+    api: APIClient, change: dict[str, Any]
+) -> None:
+    document = make_document()
+    document["result"]["kept_batch"] = asdict(KeptBatch(64, 2, 900.0, 1.3, 1.2, 1.4)) | change
+    errors = api.post(URL, document, format="json").json()["errors"]
+    assert list(errors) == ["result.kept_batch"]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"optimizers": ["<b>"]},
+        {"optimizers": ["A"] * 11},
+        {"current_micro_batches": 0},
+        {"gpus": 0},
+        {"recommended_micro_batches": 2**60},
+    ],
+)
+def test_a_wrong_optimizer_step_is_refused(api: APIClient, step: dict[str, Any]) -> None:
+    document = make_document()
+    document["result"]["optimizer_step"] |= step
+    errors = api.post(URL, document, format="json").json()["errors"]
+    assert list(errors) == ["result.optimizer_step"]
+
+
+def test_a_global_batch_of_nothing_is_refused(api: APIClient) -> None:
+    document = make_document()
+    document["result"]["global_batch"] = asdict(make_global_batch(size=0))
+    errors = api.post(URL, document, format="json").json()["errors"]
+    assert list(errors) == ["result.global_batch"]
+
+
 def test_what_the_site_cannot_do_for_it_is_said(reader: Client, script: Analysis) -> None:
     assert NEVER in _page(reader, f"/{script.pk}/advice/")
     assert reader.post(f"/{script.pk}/advice/").status_code == 302
@@ -300,6 +370,37 @@ def test_a_run_by_name_and_hash_verifies_it(
     again = api.post("/api/v1/trainings/", report, format="json")
     assert again.status_code == 200
     assert Training.objects.count() == 1
+
+
+def test_a_run_that_was_reported_before_the_script_was_pushed_finds_it(
+    reader: Client, api: APIClient, script: Analysis
+) -> None:
+    named = {"analysis_id": None, "program": "train.py", "program_hash": EDITED}
+    report = _record(script, **named)
+    for changes in ({}, {"device_name": "Tesla T4"}, {"program": "other.py"}):
+        sent = report | {"id": str(uuid4()), "record": report["record"] | changes}
+        assert api.post("/api/v1/trainings/", sent, format="json").json()["analysis"] is None
+    theirs = push_script(make_user("eve"), "train.py", EDITED)
+    later = push_script(script.owner, "train.py", EDITED)
+
+    (run,) = Training.objects.filter(analysis=later)
+    assert (run.device_name, run.verifies) == ("NVIDIA A10", True)
+    assert not Training.objects.filter(analysis=theirs).exists()
+    assert "Verified: measured" in _page(reader, f"/{later.pk}/")
+
+
+@pytest.mark.parametrize("path", ["/home/ada/thesis/train.py", "'/home/ada/my thesis/train.py'"])
+def test_its_commands_have_no_folder_of_the_machine_that_it_ran_on(
+    api: APIClient, reader: Client, path: str
+) -> None:
+    command = f"memorymark predict {path} --gpu a10 --batch-size 253 -- --lr 1e-4"
+    document = make_document()
+    document["result"] |= {"certificate": [command], "caveats": [f"A run would tell: {command}"]}
+    number = api.post("/api/v1/analyses/import/", document, format="json").json()["id"]
+
+    page = _page(reader, f"/{number}/")
+    assert "/home/ada" not in page
+    assert page.count("memorymark predict train.py --gpu a10 --batch-size 253 -- --lr 1e-4") == 2
 
 
 def test_a_run_by_the_number_of_the_analysis_verifies_it(api: APIClient, script: Analysis) -> None:

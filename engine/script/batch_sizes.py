@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from ..core.errors import EngineError
+from ..core.errors import EngineError, InvalidInput
 from ..events import Event, Log
 from ..gpus import Gpu
 from ..traces.batch_rule import HIGH, LOW
@@ -16,9 +16,10 @@ from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_s
 from .asked_batch import trace_from_the_asked
 from .each_size import EachSize
 from .factory import Factory, ScriptFailed
+from .program import Program
 from .request import Script, ScriptRequest
 from .seen import on_the_host
-from .trace import CannotTrace, check_followed, trace_script
+from .trace import CannotTrace, check_followed, found_loaders, trace_script
 
 _CHECKED = 67
 """The batch size at which a computed trace is checked against a real one. It is not a multiple of
@@ -251,3 +252,35 @@ def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> N
             f"a step of {factory.name} uses {more - peak:+,} bytes with one more micro-batch to "
             "accumulate, so it keeps something of each"
         )
+
+
+def told_by_loaders(
+    request: ScriptRequest, behaviour: CudaBehaviour | None, emit: Callable[[Event], None]
+) -> ScriptRequest:
+    """The request with facts from a program's loaders: which feed it, and its batch size today.
+
+    Args:
+        request: The request to analyse.
+        behaviour: Of the GPU that the program sees; ``None`` for a machine without one.
+        emit: Receives a log line.
+
+    Raises:
+        InvalidInput: For ``batch_flag`` or ``current_batch_size``, if the loaders do not show it.
+        ScriptFailed, CannotTrace: If the program cannot be followed to its first step.
+    """
+    program = request.script
+    if not isinstance(program, Program) or program.loaders:
+        return request
+    if request.batch_given and not program.automatic:
+        return request
+    try:
+        fed, batch_size = found_loaders(program, behaviour)
+    except InvalidInput as error:
+        if program.automatic:
+            raise
+        wanted = "no DataLoader tells the one that the script uses today; write it here"
+        raise InvalidInput({"current_batch_size": wanted}) from error
+    emit(Log(f"{program.name} loads batches of {batch_size:,} now"))
+    own = request.current_batch_size if request.batch_given else batch_size
+    script = fed if program.automatic else program
+    return replace(request, script=script, batch_given=True, current_batch_size=own)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch._dynamo import eval_frame
 
 from ..tracing.flex_attention import compiled
+from ..versions.patches import patched
 
 COMPILED = (
     "The script compiles its step (torch.compile). What is predicted is the same step uncompiled: "
@@ -56,8 +56,18 @@ def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
     with (
         torch.compiler.set_stance("force_eager"),
         warnings.catch_warnings(),
-        patch.object(eval_frame, "_callback_from_stance", choose_eager),
-        patch.object(torch, "compile", make_eager),
+        patched(
+            eval_frame,
+            "_callback_from_stance",
+            choose_eager,
+            why="compiled code runs as it was written, which has to be noted",
+        ),
+        patched(
+            torch,
+            "compile",
+            make_eager,
+            why="another backend may look for a GPU, or take seconds to load",
+        ),
     ):
         warnings.filterwarnings("ignore", message=_HOOKS)
         yield

@@ -16,21 +16,22 @@ Tensors without a noted place are on the host, and take no GPU memory.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, cast
-from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..parallel.group_recorder import own_part
 from ..tracing.operations import tensors_in
+from ..tracing.operator_mode import OperatorMode
+from ..versions.patches import patched
 from .device_names import as_device, device_by_name, numbers_as_devices
 from .sparse import refuse_sparse
+from .typed_tensors import tensor_type_name
 
 _aten = torch.ops.aten
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
@@ -60,9 +61,8 @@ def _is_managed(tensor: torch.Tensor) -> bool:
     return getattr(own_part(tensor).untyped_storage(), _PLACE, None) == _MANAGED
 
 
-@dataclass
-class _Running:
-    """State of the operators that are running.
+class _Running(threading.local):
+    """State of the operators that are running, in this thread.
 
     Attributes:
         operators: Their number, one inside another; in them, every tensor is on the CPU.
@@ -78,24 +78,14 @@ class _Running:
 _running = _Running()
 
 
-class DeviceMode(TorchDispatchMode):
+class DeviceMode(OperatorMode):
     """Notes where tensors would be, while it is the active dispatch mode."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator on the CPU, and note where its result would be."""
         if func is _ASKING_FOR_THE_DEVICE and isinstance(args[0], FakeTensor):
             return args[0].fake_device
-        kwargs = dict(kwargs) if kwargs else {}
+        kwargs = dict(kwargs)
         place = _take_out_place(func, args, kwargs)
         if func is _aten._pin_memory.default:
             func, kwargs = _aten.clone.default, {}
@@ -238,6 +228,7 @@ def _wanted(
 _cpu_device: Any = FakeTensor.device
 _real_device: Any = torch._C.TensorBase.device
 _to, _type, _new_tensor = torch.Tensor.to, torch.Tensor.type, torch.Tensor.new_tensor
+_new: Any = torch.Tensor.new
 
 
 def _device(tensor: torch.Tensor) -> torch.device:
@@ -285,7 +276,7 @@ def _typed(tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -
         return name.replace("torch.", "torch.cuda.") if tensor.is_cuda else name
     if isinstance(dtype, torch.dtype):
         return _type(tensor, dtype, *args, **kwargs)
-    name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+    name = tensor_type_name(dtype)
     there = CUDA if ".cuda." in name else CPU
     return _moved_to(tensor, there, _type(torch.empty(0), name.replace(".cuda", "")).dtype)
 
@@ -299,6 +290,13 @@ def _new_beside(tensor: torch.Tensor, data: Any, **options: Any) -> torch.Tensor
     return placed.requires_grad_(needs_gradient)
 
 
+def _new_of_old(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """``Tensor.new``, which C++ makes on the host where it is given the numbers."""
+    device = kwargs.pop("device", None)
+    made: torch.Tensor = _new(tensor, *args, **kwargs)
+    return _moved_to(made, tensor.device if device is None else as_device(device))
+
+
 _METHODS: dict[str, Any] = {
     "device": property(_device),
     "is_cuda": property(lambda tensor: tensor.device.type == "cuda"),
@@ -309,7 +307,9 @@ _METHODS: dict[str, Any] = {
     "cpu": _to_cpu,
     "type": _typed,
     "type_as": lambda tensor, other: _moved_to(tensor, other.device, other.dtype),
+    "new": _new_of_old,
     "new_tensor": _new_beside,
+    "share_memory_": lambda tensor: tensor,
     "pin_memory": lambda tensor, device=None: _aten._pin_memory.default(tensor),
     "is_pinned": lambda tensor, device=None: is_pinned(tensor),
     "record_stream": lambda tensor, stream: None,
@@ -363,13 +363,36 @@ def placing_tensors(
 
     with ExitStack() as stack:
         stack.enter_context(mode or DeviceMode())
-        stack.enter_context(patch.object(torch, "ctc_loss", placed_ctc_loss))
+        stack.enter_context(
+            patched(
+                torch,
+                "ctc_loss",
+                placed_ctc_loss,
+                why="the CPU's kernel takes its lengths in another place",
+            )
+        )
         for name, method in _METHODS.items():
             for kind in kinds:
-                stack.enter_context(patch.object(kind, name, method))
+                stack.enter_context(
+                    patched(kind, name, method, why="devices of fake tensors answer by their place")
+                )
         for owner, name, stand_in in (*numbers, (torch, "as_tensor", as_placed_tensor)):
-            stack.enter_context(patch.object(owner, name, stand_in))
+            stack.enter_context(
+                patched(
+                    owner,
+                    name,
+                    stand_in,
+                    why="what takes a device, or moves to one, goes by the place of tensors",
+                )
+            )
         group = torch._C._group_tensors_by_device_and_dtype
         name = "_group_tensors_by_device_and_dtype"
-        stack.enter_context(patch.object(torch._C, name, _by_place(group)))
+        stack.enter_context(
+            patched(
+                torch._C,
+                name,
+                _by_place(group),
+                why="foreach kernels group tensors by device, which here is their place",
+            )
+        )
         yield

@@ -13,14 +13,16 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
+from ..core.errors import NotPredictable
 from ..gpus import Gpu
+from ..versions.patches import patched
 from .cuda_device import CUDA
 from .process_group import gpus_here
 from .same_arguments import taking_the_same
+from .typed_tensors import types_on_the_gpu
 
 Memory = Callable[[], tuple[int, int]]
 """Returns the bytes allocated now, and the most there have been."""
@@ -181,6 +183,26 @@ class Generator(torch._C.Generator, metaclass=_AnyGenerator):
         return CUDA if self._device.type == "cuda" else self._device
 
 
+class CapturedGraph:
+    """Stands in for ``torch.cuda.CUDAGraph``, which is refused."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        raise NotPredictable(
+            "CUDA graphs (torch.cuda.graph, make_graphed_callables) keep memory of their own, "
+            "which is not traced; predict the script without them to see what its step needs"
+        )
+
+
+_SENSORS = (
+    "utilization", "memory_usage", "temperature", "power_draw", "clock_rate", "device_memory_used"
+)  # fmt: skip
+"""Functions that ask the driver how the GPU is doing."""
+
+_PROFILERS = {
+    torch.cuda.nvtx: ("range_push", "range_pop", "mark", "range_start", "range_end"),
+    torch.cuda.profiler: ("init", "start", "stop"),
+}
+
 _CLASSES = {
     "Stream": Stream,
     "Event": Event,
@@ -192,7 +214,7 @@ _CLASSES = {
 
 
 def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Callable[..., Any]]:
-    """What ``torch.cuda``'s functions answer by name; ``stream`` is the default one.
+    """Answers of ``torch.cuda``'s functions, by name; ``stream`` is the default one.
 
     All arguments come by name, as :func:`taking_the_same` has it.
     """
@@ -228,13 +250,16 @@ def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Callable[...
         "initial_seed": 0,
         "current_accelerator": torch.device("cuda"),
         "current_device_index": 0,
+        "list_gpu_processes": "",
+        **dict.fromkeys(_SENSORS, 0),
     }
     silent = (
         "init", "_lazy_init", "set_device", "synchronize", "ipc_collect", "empty_cache",
         "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
         "reset_accumulated_memory_stats", "set_per_process_memory_fraction",
         "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all",
-        "set_sync_debug_mode", "_lazy_call", "set_device_index",
+        "set_sync_debug_mode", "_lazy_call", "set_device_index", "_record_memory_history",
+        "_dump_snapshot",
     )  # fmt: skip
     return {
         **{name: constant(value) for name, value in constants.items()},
@@ -273,7 +298,9 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
     def replace_function(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
         if name in vars(module):
             same = taking_the_same(vars(module)[name], function)
-            stack.enter_context(patch.object(module, name, same))
+            stack.enter_context(
+                patched(module, name, same, why="torch.cuda answers for the catalogue's GPU")
+            )
 
     with ExitStack() as stack:
         cuda = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.graphs)
@@ -281,9 +308,17 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
             for name, function in answers.items():
                 replace_function(module, name, function)
             for name in _CLASSES.keys() & vars(module).keys():
-                stack.enter_context(patch.object(module, name, _CLASSES[name]))
-        for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-            replace_function(torch.cuda.nvtx, name, lambda **_: 0)
+                stack.enter_context(
+                    patched(
+                        module,
+                        name,
+                        _CLASSES[name],
+                        why="streams and events of a machine without CUDA cannot be made",
+                    )
+                )
+        for module, names in _PROFILERS.items():
+            for name in names:
+                replace_function(module, name, lambda **_: 0)
         replace_function(torch.nn.parallel.comm, "scatter", lambda tensor, **_: (tensor.cuda(),))
         for owner, name, value in (
             (torch.backends.cuda, "is_built", lambda: True),
@@ -294,13 +329,28 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
             (torch, "Generator", Generator),
             (torch, "Stream", Stream),
             (torch, "Event", AnyEvent),
+            *((module, "CUDAGraph", CapturedGraph) for module in (torch.cuda, torch.cuda.graphs)),
             (torch.cuda, "_initialized", True),
         ):
-            stack.enter_context(patch.object(owner, name, value))
+            stack.enter_context(
+                patched(
+                    owner,
+                    name,
+                    value,
+                    why="what code asks about the GPU is answered for the catalogue's",
+                )
+            )
         # Only builds with CUDA have it; bitsandbytes takes it at import.
-        raw = patch.object(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0, create=True)
+        raw = patched(
+            torch._C,
+            "_cuda_getCurrentRawStream",
+            lambda *_: 0,
+            why="bitsandbytes takes it at import, and only builds with CUDA have it",
+            is_missing_in_some=True,
+        )
         stack.enter_context(raw)
         stack.enter_context(_autocast_swapped())
+        stack.enter_context(types_on_the_gpu())
         yield
 
 
@@ -337,7 +387,14 @@ def _autocast_swapped() -> Iterator[None]:
         put("cuda", before["cpu"])
         with ExitStack() as stack:
             for name, function in of_cuda.items():
-                stack.enter_context(patch.object(torch, name, function))
+                stack.enter_context(
+                    patched(
+                        torch,
+                        name,
+                        function,
+                        why="autocast for CUDA is that of the CPU, with CUDA's list of operators",
+                    )
+                )
             yield
     finally:
         for device, dtype in before.items():

@@ -155,7 +155,19 @@ class Factory:
 
 
 def summary(error: BaseException) -> str:
-    """The kind of an error and its first line, or that it says nothing."""
+    """The kind of an error and its first line, or that it says nothing; and what it came of."""
+    came_of = "" if error.__cause__ is None else f", which came of {summary(root(error))}"
+    return f"{_alone(error)}{came_of}"
+
+
+def root(error: BaseException) -> BaseException:
+    """The error that an error says it was raised from, and so on."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _alone(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     if not lines or not lines[0].strip("'\""):
         return f"{type(error).__name__}, which does not say why"

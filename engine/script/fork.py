@@ -21,6 +21,7 @@ from typing import IO, Generic, NoReturn, TypeVar
 
 from ..core.errors import EngineError
 from ..core.process import die_with_parent
+from ..tracing.beside import OwnThread
 from .factory import ScriptFailed
 
 _Answer = TypeVar("_Answer")
@@ -181,5 +182,5 @@ def watch(seconds: float, late: Callable[[traceback.StackSummary], object]) -> C
                 late(traceback.extract_stack(sys._current_frames()[watched]))
                 return
 
-    threading.Thread(target=wait, daemon=True).start()
+    OwnThread(target=wait, daemon=True).start()
     return stopped.set

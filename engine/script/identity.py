@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..core.errors import EngineError
-from ..interface.result import Trial
+from ..interface.trial import Trial
 from ..traces.source import TraceSource
 from ..tracing.trace import Category, Operation, Trace
 from .factory import Factory

@@ -15,7 +15,7 @@ from typing import Any
 from ..versions.loaded_modules import namespace
 
 StandIns = Mapping[str, Mapping[str, Any]]
-"""What takes the place of names, by the module that holds them; ``Class.method`` is one too."""
+"""Stand-ins of names, by the module that holds them; ``Class.method`` is one too."""
 
 
 class Replacing(MetaPathFinder):

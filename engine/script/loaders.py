@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, count, islice
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -19,6 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..core.errors import InvalidInput
+from ..versions.patches import patched
 from .feeding import BatchesRead
 from .largest_samples import LargestSamples, own_draws, samples_alike
 from .values import loading
@@ -62,6 +62,7 @@ class Loaders:
 
     Attributes:
         largest: The samples that decide how large batches are.
+        before_read: Called with an iterator before each batch that is read; it may end it.
     """
 
     def __init__(self, positions: Sequence[int] = (), batch_size: int | None = None) -> None:
@@ -71,6 +72,7 @@ class Loaders:
         self._data: dict[int, object] = {}  # by id, of all that was ever read
         self._read = BatchesRead()
         self.largest = LargestSamples()
+        self.before_read: Callable[[Any], object] = _goes_on
 
     @contextmanager
     def followed(self, *, at_home: bool) -> Iterator[None]:
@@ -94,6 +96,7 @@ class Loaders:
             init(loader, **named)
 
         def next_batch(iterator: Any) -> Any:
+            self.before_read(iterator)
             if at_home:
                 with loading(), own_draws():
                     batch = read(iterator)
@@ -111,8 +114,18 @@ class Loaders:
 
         with (
             register_module_forward_pre_hook(forward),
-            patch.object(DataLoader, "__init__", made),
-            patch.object(_BaseDataLoaderIter, "__next__", next_batch),
+            patched(
+                DataLoader,
+                "__init__",
+                made,
+                why="the batch size and the samples are those of the question",
+            ),
+            patched(
+                _BaseDataLoaderIter,
+                "__next__",
+                next_batch,
+                why="data are read outside of the traced step",
+            ),
             _endless_batches(self.largest if at_home else None),
             samples_alike() if at_home else nullcontext(),
         ):
@@ -125,6 +138,11 @@ class Loaders:
     def step_ended(self) -> None:
         """End the step: what was read until now fed it."""
         self._read.step_ended()
+
+    @property
+    def fed(self) -> set[int]:
+        """The ids of the sets of data that fed the step."""
+        return set(self._read.fed)
 
     @property
     def batches(self) -> int:
@@ -184,6 +202,10 @@ class Loaders:
     def evaluates(self) -> bool:
         """Whether data were read that no pass with gradients has seen."""
         return self._read.evaluates
+
+
+def _goes_on(iterator: Any) -> None:
+    """Let a loader go on."""
 
 
 def arrived(batch: Any) -> Any:
@@ -270,8 +292,13 @@ def _how_many(sampler: BatchSampler) -> int:
     return max(ENOUGH_BATCHES, samples // sampler.batch_size)
 
 
-def _endless_batches(largest: LargestSamples | None) -> AbstractContextManager[object]:
+@contextmanager
+def _endless_batches(largest: LargestSamples | None) -> Iterator[None]:
     def batches(sampler: BatchSampler) -> Iterator[list[int]]:
         return _batches(sampler, largest)
 
-    return patch.multiple(BatchSampler, __iter__=batches, __len__=_how_many)
+    with (
+        patched(BatchSampler, "__iter__", batches, why="steps are traced beyond the data's end"),
+        patched(BatchSampler, "__len__", _how_many, why="as many batches as there are then"),
+    ):
+        yield

@@ -42,13 +42,12 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from ..gpus import GPUS, Gpu, Vendor
 from ..parallel.group_recorder import GroupRecorder
-from ..step.flex_attention import compiled_in_models
-from ..step.values_in_models import known_in_models
-from ..traces.tracer import known_values
-from ..tracing.flex_attention import flex_attention_lowering
-from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
-from ..tracing.recorder import MemoryRecorder, Recorded
+from ..traces.machine import as_on_cuda, fake_tensors
+from ..tracing.lowering import CudaBehaviour, CudaTemporaries
+from ..tracing.recorded import Recorded
+from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Category
+from ..versions.patches import patched
 from .compiled import runs_compiled, uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
@@ -144,9 +143,7 @@ def pretended_machine(
     fake = ScriptValues()
     with ExitStack() as stack:
         stack.enter_context(seen_gpu(behaviour, gpu, machine))
-        stack.enter_context(known_in_models(lambda tensor: fake.values(tensor) is not None))
-        stack.enter_context(fake)
-        stack.enter_context(known_values())
+        stack.enter_context(fake_tensors(fake))
         stack.enter_context(answering(values or Values(), fake))
         stack.enter_context(uncompiled(machine.note))
         stack.enter_context(paged_state(machine.note))
@@ -159,9 +156,7 @@ def pretended_machine(
         ):
             stack.enter_context(context())
         if behaviour is not None:
-            stack.enter_context(cuda_lowering(behaviour))
-            stack.enter_context(flex_attention_lowering(runs_compiled))
-            stack.enter_context(compiled_in_models())
+            stack.enter_context(as_on_cuda(behaviour, runs_compiled))
             stack.enter_context(placing_tensors() if shows_gpu else _foreach_on_the_cpu())
         yield machine
 
@@ -174,9 +169,24 @@ def seen_gpu(behaviour: CudaBehaviour | None, gpu: Gpu | None, machine: Machine)
             yield
         return
     with (
-        patch.object(torch.cuda, "is_available", lambda: False),
-        patch.object(torch._C, "_get_accelerator", lambda *_: torch.device("cpu")),
-        patch.object(torch.backends.mps, "is_available", lambda: False),
+        patched(
+            torch.cuda,
+            "is_available",
+            lambda: False,
+            why="code that asks must find no GPU, as on such a machine",
+        ),
+        patched(
+            torch._C,
+            "_get_accelerator",
+            lambda *_: torch.device("cpu"),
+            why="the accelerator is the CPU where no GPU is shown",
+        ),
+        patched(
+            torch.backends.mps,
+            "is_available",
+            lambda: False,
+            why="a Mac's GPU is not the machine that is asked about",
+        ),
         warnings.catch_warnings(),
     ):
         # torch.autocast("cuda") only warns and then does nothing, which would go unnoticed.
@@ -220,7 +230,12 @@ def _one_process() -> Iterator[None]:
         finally:
             loader.num_workers, loader.timeout = given
 
-    with patch.object(DataLoader, "_get_iterator", iterate):
+    with patched(
+        DataLoader,
+        "_get_iterator",
+        iterate,
+        why="workers in processes of their own would make real tensors",
+    ):
         yield
 
 
@@ -263,7 +278,12 @@ def _numbers_for_operators() -> Iterator[None]:
                 raise
             return call(operator, *numbers, **named)
 
-    with patch.object(OpOverloadPacket, "__call__", called):
+    with patched(
+        OpOverloadPacket,
+        "__call__",
+        called,
+        why="operators read fake tensors where they take a number, as they do real ones",
+    ):
         yield
 
 
@@ -278,7 +298,14 @@ def _foreach_on_fakes() -> Iterator[None]:
         for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):
             module = importlib.import_module(name)  # the first is hidden from torch.optim
             types = [*module._foreach_supported_types, FakeTensor]
-            stack.enter_context(patch.object(module, "_foreach_supported_types", types))
+            stack.enter_context(
+                patched(
+                    module,
+                    "_foreach_supported_types",
+                    types,
+                    why="foreach kernels refuse subclasses of tensors that they do not know",
+                )
+            )
         yield
 
 
@@ -287,7 +314,12 @@ def _foreach_on_the_cpu() -> Iterator[None]:
     """Make optimizers choose their foreach kernels, which by default they do on CUDA only."""
     module = importlib.import_module("torch.optim.optimizer")
     devices = [*module._get_foreach_kernels_supported_devices(), "cpu"]
-    with patch.object(module, "_get_foreach_kernels_supported_devices", lambda: devices):
+    with patched(
+        module,
+        "_get_foreach_kernels_supported_devices",
+        lambda: devices,
+        why="foreach kernels are the default on CUDA only, and the CPU stands for it",
+    ):
         yield
 
 
@@ -309,7 +341,13 @@ def _copies() -> Iterator[None]:
         copied: torch.Tensor = memo[id(tensor)]
         return copied
 
-    with patch.object(FakeTensor, "__deepcopy__", copy, create=True):
+    with patched(
+        FakeTensor,
+        "__deepcopy__",
+        copy,
+        why="it would copy the tensor's device, too",
+        is_missing_in_some=True,
+    ):
         yield
 
 
@@ -327,5 +365,10 @@ def _movable_modules() -> Iterator[None]:
         if parameter.untyped_storage()._cdata != moved.untyped_storage()._cdata:
             parameter.data = moved.data
 
-    with patch("torch.utils.swap_tensors", take_over):
+    with patched(
+        torch.utils,
+        "swap_tensors",
+        take_over,
+        why="Module.to would swap fake parameters, and cannot",
+    ):
         yield

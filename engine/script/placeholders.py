@@ -23,15 +23,26 @@ from typing import TypeVar
 import torch
 
 from ..core.errors import EngineError, InvalidInput
+from ..tracing.beside import runs_beside
 from ..tracing.trace import Trace
 from .alike import NUMBERS, alike
 from .checks import passing_truth
 from .factory import TRACING
+from .searches import searches
+
+
+class _Alike(Random):
+    """Draws the least number, each time."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
 
 ENDLESS = 2_000
 """Number of booleans, read in a row on one line, that is taken for a loop that only its values end,
 as rejection sampling is."""
 
+_ALIKE = _Alike()
 Value = bool | int | float | complex
 
 
@@ -118,7 +129,13 @@ class Values:
     types: dict[Line, set[torch.dtype]] = field(default_factory=dict)
     operators: int = 0
     _in_a_row: int = 0
+    _losses: int = 0  # of a search: each is less than the one before
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # no secret
+
+    def one_more_operator(self) -> None:
+        """Count an operator, unless a thread beside training runs it."""
+        if not runs_beside():
+            self.operators += 1
 
     def answer(self, dtype: torch.dtype) -> Value:
         """The placeholder for the line that is running.
@@ -126,7 +143,11 @@ class Values:
         Raises:
             EndlessLoop: If that line does nothing but ask.
         """
+        if (found := self._in_a_search(dtype)) is not None:
+            return found
         line = self._line()
+        if runs_beside():  # whenever that is: training must get what it would without it
+            return self.placeholders.of(dtype, line, _ALIKE)
         if dtype is torch.bool and line not in self.placeholders.at:
             passed = passing_truth(line.file, line.number)
             if passed is not None:
@@ -141,13 +162,24 @@ class Values:
         self.types.setdefault(line, set()).add(dtype)
         return self.placeholders.of(dtype, line, self._random)
 
+    def _in_a_search(self, dtype: torch.dtype) -> Value | None:
+        """The answer to an optimizer that searches by values; ``None`` to other code."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.startswith(_PLUMBING):
+            if searches(frame.f_code.co_filename):
+                self._losses += 1
+                return False if dtype is torch.bool else -float(self._losses)
+            frame = frame.f_back
+        return None
+
     def selected(self, *, evenly: bool) -> None:
         """Record that the line that is running selected by values.
 
         Args:
             evenly: Whether it got the share of one choice among several, or all that there can be.
         """
-        (self.shared if evenly else self.bounded)[self._line()] += 1
+        if not runs_beside():
+            (self.shared if evenly else self.bounded)[self._line()] += 1
 
     def lines(self) -> list[str]:
         """The user's own lines that got placeholders, in the order of the first time."""

@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
-from unittest.mock import patch
 
 import huggingface_hub.constants
 import torch
@@ -21,6 +20,7 @@ from transformers.generation.utils import GenerationMixin
 from ..core.errors import NotPredictable
 from ..models.presets import PRESETS, Preset
 from ..step.transformers_versions import VERSION
+from ..versions.patches import patched
 from .in_libraries import Replacing, StandIns
 from .loading_arguments import index_of, one_device, taken
 from .pretrained_diffusers import model_from_config
@@ -89,7 +89,14 @@ def without_weights(note: Note) -> Iterator[None]:
             (torch.nn.Module, "load_state_dict", _load_state_dict),
             (huggingface_hub.constants, "HF_HUB_OFFLINE", True),
         ):
-            stack.enter_context(patch.object(owner, method, stand_in))
+            stack.enter_context(
+                patched(
+                    owner,
+                    method,
+                    stand_in,
+                    why="no weights are downloaded: memory does not depend on them",
+                )
+            )
         stack.enter_context(Replacing(_IN_LIBRARIES, {_unloaded: _load_from_url}))
         yield
 
@@ -209,7 +216,7 @@ _IN_LIBRARIES: StandIns = {
         "ModelMixin.from_pretrained": classmethod(model_from_config)
     },
 }
-"""What stands in for what loads weights in libraries, by the module that holds it."""
+"""Stand-ins for functions that load weights in libraries, by the module that holds them."""
 
 _load_from_url = torch.hub.load_state_dict_from_url
 _load = torch.nn.Module.load_state_dict

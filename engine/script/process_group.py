@@ -8,7 +8,7 @@ them, or as the only one where that variable is not set: its process group answe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +24,8 @@ from torch.utils._pytree import tree_map_only
 from ..core.errors import NotPredictable
 from ..parallel.ddp import Buckets
 from ..tracing.trace import Category
+from ..versions.patches import patched
+from .same_arguments import taking_the_same
 
 Making = Callable[[Category], AbstractContextManager[None]]
 
@@ -43,6 +45,13 @@ def processes_joined() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
+class _Ended:
+    """Processes that have been started and are over."""
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        return True
+
+
 @contextmanager
 def pretended_processes(making: Making) -> Iterator[None]:
     """Let code find other processes, for as long as the context lasts.
@@ -58,19 +67,47 @@ def pretended_processes(making: Making) -> Iterator[None]:
         with _disable_current_modes():  # a process group needs real tensors
             begin("fake", store=FakeStore(), rank=0, world_size=count)
 
-    def spawn(function: Callable[..., Any], args: tuple[Any, ...] = (), *_: Any, **__: Any) -> None:
-        function(0, *args)
+    def spawn(fn: Callable[..., Any], args: Iterable[Any], join: bool, **_: Any) -> _Ended | None:
+        fn(0, *args)
+        return None if join else _Ended()
 
     with ExitStack() as stack:
         if "WORLD_SIZE" in os.environ:
             first = {**_FIRST, "LOCAL_WORLD_SIZE": str(processes)}
             stack.enter_context(patch.dict(os.environ, first | dict(os.environ)))
         for owner in (dist, dist.distributed_c10d):
-            stack.enter_context(patch.object(owner, "init_process_group", join))
-            stack.enter_context(patch.object(owner, "is_nccl_available", lambda: True))
-        stack.enter_context(patch.object(torch.multiprocessing, "spawn", spawn))
+            stack.enter_context(
+                patched(
+                    owner,
+                    "init_process_group",
+                    join,
+                    why="the group is a fake one, of the number of processes asked about",
+                )
+            )
+            stack.enter_context(
+                patched(
+                    owner, "is_nccl_available", lambda: True, why="builds for the CPU have no NCCL"
+                )
+            )
+            for name, answer in _OBJECTS.items():
+                same = taking_the_same(getattr(owner, name), answer)
+                stack.enter_context(
+                    patched(owner, name, same, why="other processes send what this one sends")
+                )
+        for name in ("spawn", "start_processes"):
+            spawned = taking_the_same(getattr(torch.multiprocessing, name), spawn)
+            stack.enter_context(
+                patched(torch.multiprocessing, name, spawned, why="one process stands for all")
+            )
         for name, method in _data_parallel(making, opened).items():
-            stack.enter_context(patch.object(DistributedDataParallel, name, method))
+            stack.enter_context(
+                patched(
+                    DistributedDataParallel,
+                    name,
+                    method,
+                    why="gradient buckets are those of the predicted group",
+                )
+            )
         joined = dist.is_initialized()
         try:
             yield
@@ -80,6 +117,27 @@ def pretended_processes(making: Making) -> Iterator[None]:
             if dist.is_initialized() and not joined:
                 dist.destroy_process_group()
 
+
+def _gathered(into: list[Any] | None, mine: Any) -> None:
+    """Let all processes have the object of the first."""
+    if into is not None:
+        into[:] = [mine] * len(into)
+
+
+def _scattered(into: list[Any], all_of_them: list[Any] | None) -> None:
+    if all_of_them:
+        into[0] = all_of_them[0]
+
+
+_OBJECTS: dict[str, Callable[..., None]] = {
+    "all_gather_object": lambda object_list, obj, **_: _gathered(object_list, obj),
+    "gather_object": lambda obj, object_gather_list, **_: _gathered(object_gather_list, obj),
+    "broadcast_object_list": lambda **_: None,
+    "scatter_object_list": lambda scatter_object_output_list, scatter_object_input_list, **_: (
+        _scattered(scatter_object_output_list, scatter_object_input_list)
+    ),
+}
+"""Functions by which processes send each other bytes, which fake tensors do not have."""
 
 _FIRST = {
     "RANK": "0",

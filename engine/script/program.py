@@ -19,6 +19,7 @@ from ..core.parsing import shown
 from .factory import innermost, line_in, summary
 
 SUFFIX = ".py"
+_POSITION = re.compile(r"\bargv\[-?[1-9]\d*\]")
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,13 @@ class Program:
         """Its arguments at a batch size; ``None`` for its own."""
         if batch_size is None or not self.batch_flag:
             return list(self.arguments)
-        return with_flag(self.arguments, self.batch_flag, batch_size)
+        joined = not self._counts_words()
+        return with_flag(self.arguments, self.batch_flag, batch_size, joined=joined)
+
+    def _counts_words(self) -> bool:
+        """Whether the script finds its arguments by their positions."""
+        file = Path(self.path)
+        return file.is_file() and bool(_POSITION.search(file.read_text("utf-8", "replace")))
 
     def environment(self, batch_size: int | None) -> dict[str, str]:
         """The variables that it gets at a batch size."""
@@ -149,16 +156,19 @@ class Program:
         return shlex.join([self.name, *self.arguments])
 
 
-def with_flag(arguments: Sequence[str], flag: str, value: int) -> list[str]:
+def with_flag(arguments: Sequence[str], flag: str, value: int, *, joined: bool = True) -> list[str]:
     """A command line with the value of a flag changed, or with the flag added.
 
     ``--flag 16``, ``--flag=16`` and Hydra's ``flag=16`` are found, whether the flag is given with
-    its dashes or not; dashes and underscores inside its name are alike, as in ``transformers``.
+    its dashes or not; dashes and underscores inside its name are alike, as in ``transformers``. A
+    long one that is added is joined to its value: parsers of flags take that, and some written by
+    hand, as nanoGPT's, take nothing else.
 
     Args:
         arguments: The command line.
         flag: The flag's name.
         value: Its new value.
+        joined: Whether a long flag that is added is joined to its value.
     """
     name = _plain(flag)
     changed, found = list(arguments), False
@@ -174,7 +184,10 @@ def with_flag(arguments: Sequence[str], flag: str, value: int) -> list[str]:
         return changed
     if flag.endswith("="):
         return [*changed, f"{flag}{value}"]
-    return [*changed, flag if flag.startswith("-") else f"--{flag}", str(value)]
+    dashed = flag if flag.startswith("-") else f"--{flag}"
+    if joined and dashed.startswith("--"):
+        return [*changed, f"{dashed}={value}"]
+    return [*changed, dashed, str(value)]
 
 
 def _plain(flag: str) -> str:

@@ -12,10 +12,11 @@ import torch
 
 from ..core.errors import EngineError
 from ..gpus import Gpu
+from ..tracing.beside import ThreadsBeside
 from ..tracing.excerpts import snapshot
 from ..tracing.hidden_gpus import backward_runs, hide_gpus
 from ..tracing.lowering import CudaBehaviour
-from ..tracing.trace import Trace
+from ..tracing.trace import Category, Trace
 from ..versions.loaded_modules import namespace
 from .deepspeed import follow_deepspeed
 from .factory import ScriptFailed
@@ -23,6 +24,7 @@ from .fork import Done, Fork, last_words, watch
 from .live import Live
 from .loaders import Feeding, Loaders
 from .machine import Machine, pretended_machine
+from .metrics import go_without_metrics
 from .micro_batches import MicroBatches
 from .placeholders import Values
 from .preloading import preload
@@ -30,7 +32,7 @@ from .process_group import processes_joined
 from .program import Program
 from .quiet import keep_quiet
 from .running import ProgramSteps
-from .seen import seen
+from .seen import classes_of, seen
 from .unlike_steps import STEPS, unlike
 
 PATIENCE_SECONDS = 600.0
@@ -72,11 +74,11 @@ def begin_trace(
     def work(end: End[Trace]) -> None:
         with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
             follow_deepspeed(machine)
-            _Tracing(program, batch_size, machine, end, STEPS + one_more).run(refuse)
+            Tracing(program, batch_size, machine, end, STEPS + one_more).run(refuse)
 
     if isinstance(program, Program) and behaviour is not None and shows_gpu:
         preload(program, behaviour, gpu)
-    return _begin_apart(values, work)
+    return begin_apart(values, work)
 
 
 def find_loaders(
@@ -126,10 +128,10 @@ def find_loaders(
 
     if behaviour is not None:
         preload(program, behaviour, gpu)
-    return _begin_apart(values, work)()
+    return begin_apart(values, work)()
 
 
-def _begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable[[], _Found]:
+def begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable[[], _Found]:
     """Begin to do something in a fork that is kept quiet.
 
     Args:
@@ -148,6 +150,7 @@ def _begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callabl
         torch.set_num_threads(1)
         random.seed(0)  # Python seeds it anew in every fork, and traces are compared
         scratch = keep_quiet()
+        go_without_metrics()
 
         def end(found: _Found | EngineError) -> NoReturn:
             scratch.remove()
@@ -188,15 +191,23 @@ def ended_with(steps: ProgramSteps, error: SystemExit) -> str:
     return f"{steps.program.name} ended with an error{steps.program.where(error)}: {said}"
 
 
-class _Tracing:
-    """One trace of a program, in the fork."""
+class Tracing:
+    """One trace of a program, in the fork.
+
+    Args:
+        program: The program to run.
+        batch_size: Samples per step.
+        machine: The machine that it runs on.
+        end: Receives the trace, or what comes of it, or an error.
+        steps: Steps to trace.
+    """
 
     def __init__(
         self,
         program: Program | Live,
         batch_size: int,
         machine: Machine,
-        end: End[Trace],
+        end: End[Any],
         steps: int,
     ) -> None:
         self._program, self._end, self._wanted = program, end, steps
@@ -211,22 +222,35 @@ class _Tracing:
         )
         self._found: Trace | None = None
         self._batches_before = 1
+        self._beside = ThreadsBeside()
         self._patience = _Patience(program, end)
 
     def run(self, refuse: Refuse) -> None:
         """Run the program; ends the process."""
         self._micro_batches.follow()
         try:
-            with self._loaders.followed(at_home=True), self._recorder.recording():
+            with (
+                self._loaders.followed(at_home=True),
+                self._recorder.recording(),
+                self._beside.followed(self._recorder),
+            ):
                 self._steps.run()
         except ScriptFailed as error:
-            self._end(self._found or error)
+            self._stopped(error)
         except EngineError as error:
-            self._end(error)
+            self._refused(error)
         except SystemExit as error:
-            self._end(self._found or ScriptFailed(ended_with(self._steps, error)))
+            self._stopped(ScriptFailed(ended_with(self._steps, error)))
         except Exception as error:
-            self._end(self._found or refuse(error))
+            self._stopped(refuse(error))
+
+    def _stopped(self, error: EngineError) -> NoReturn:
+        """End the process: the program has come to its end, or raised an error of its own."""
+        self._end(self._found or error)
+
+    def _refused(self, error: EngineError) -> NoReturn:
+        """End the process: the program did what cannot be traced."""
+        self._end(error)
 
     def _model_is_made(self) -> None:
         """Let the recorder know, from here on, which tensors are parameters, and whose each is."""
@@ -240,7 +264,11 @@ class _Tracing:
 
     def _step_ended(self) -> None:
         self._patience.renew()
+        self._beside.wait()
+        self._recorder.settle()
         self._recorder.end_step()
+        for weight in self._steps.by_hand.plain_weights():
+            self._recorder.sort_into(weight, Category.PARAMETERS)
         if self._found is not None:
             self._found.caveats += unlike(self._found, self._recorder.trace)
             self._end(self._found)
@@ -248,6 +276,7 @@ class _Tracing:
             self._found = snapshot(self._recorder.trace)
             self._found.micro_batches = self._batches
             self._found.tf32 = torch.backends.cuda.matmul.allow_tf32
+            self._found.optimizers = classes_of(self._steps.optimizer)
             self._found.world_size = processes_joined()
             self._found.divided_by = self._loaders.divided_by(self._batch_size, processes_joined())
             self._found.computed = self._machine.is_computed
@@ -304,10 +333,14 @@ def caveats(loaders: Loaders) -> list[str]:
     )
     if not evaluates:
         return []
-    return [
-        "The script also evaluates, which was not traced: it takes no gradients, but with a larger "
-        "batch or generated text it may need more memory than a training step."
-    ]
+    return [EVALUATES]
+
+
+EVALUATES = (
+    "The script also evaluates, which was not traced: it takes no gradients, but with a larger "
+    "batch or generated text it may need more memory than a training step."
+)
+"""The caveat of a script whose evaluation comes after its traced steps."""
 
 
 class _Patience:

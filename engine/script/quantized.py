@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import transformers.integrations
@@ -25,6 +24,7 @@ from ..step.eight_bits import OUTLIER_CAVEAT, THRESHOLD, EightBitLayout
 from ..step.four_bits import FourBitLayout
 from ..step.quantizing import as_linear
 from ..step.transformers_versions import VERSION
+from ..versions.patches import patched
 
 Note = Callable[[str], None]
 
@@ -114,7 +114,12 @@ class QuantizedLoading:
             model: Built from its config, on the host.
             note: Receives a sentence about what had to be assumed.
         """
-        with patch.object(transformers.integrations, "replace_with_bnb_linear", _replaced):
+        with patched(
+            transformers.integrations,
+            "replace_with_bnb_linear",
+            _replaced,
+            why="bitsandbytes' layers need a GPU; layouts stand for them",
+        ):
             self._quantizer.preprocess_model(model=model, device_map=None)
         model.hf_quantizer = self._quantizer
         self._quantizer.postprocess_model(model)

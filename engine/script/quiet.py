@@ -37,10 +37,11 @@ OFFLINE = {
 }
 """Variables that keep the libraries of the field off the network, and from logging anywhere."""
 
-_NO_NETWORK = (
+NO_NETWORK = (
     "MemoryMark keeps a script off the network while it looks at it; run it once yourself, so that "
     "what it downloads is on this machine"
 )
+"""The error of an attempt to reach another machine."""
 
 _ELSEWHERE = (
     "the script starts its training in other processes ({}); pass the script that these run, with "
@@ -192,13 +193,13 @@ def _on_this_machine(connect: Callable[[socket.socket, Any], Any]) -> Callable[.
     def connected(connection: socket.socket, address: Any) -> Any:
         if connection.family == socket.AF_UNIX:
             return connect(connection, address)
-        raise ConnectionRefusedError(f"{_NO_NETWORK} (it wanted {address})")
+        raise ConnectionRefusedError(f"{NO_NETWORK} (it wanted {address})")
 
     return connected
 
 
 def _no_such_name(host: Any, *_: Any, **__: Any) -> NoReturn:
-    raise socket.gaierror(f"{_NO_NETWORK} (it wanted {host})")
+    raise socket.gaierror(f"{NO_NETWORK} (it wanted {host})")
 
 
 def _launching(start: Callable[..., None]) -> Callable[..., None]:

@@ -107,7 +107,7 @@ class ScriptRequest(Request):
         return before, after
 
     def for_lab(self, result: AnalysisResult, name: str = "") -> ProgramRequest:
-        """What a lab stores of this request, which has neither code nor paths of a machine.
+        """This request as a lab stores it, with neither code nor paths of a machine.
 
         Args:
             result: The answer to it.

@@ -10,6 +10,7 @@ import os
 import runpy
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
@@ -28,10 +29,13 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from .by_hand import Weights
+from ..tracing.beside import runs_beside
+from ..versions.patches import patched
+from .by_hand import UpdatesByHand
 from .factory import ScriptFailed
 from .live import Live
 from .program import Program
+from .searches import begin_search
 from .steps import FoundModules, FoundOptimizers
 from .taking_over import TakingOver
 from .unlike_steps import STEPS
@@ -42,16 +46,18 @@ A GAN's critic usually steps 5 times as often as its generator."""
 
 
 class Turns:
-    """Finds where a training step ends, in which several optimizers may take turns.
+    """Finds where a training step ends: all that trains has been updated since the last one did.
 
-    It ends when the last of them has stepped: one optimizer's every step, and in a GAN the step of
-    the generator, after those of the discriminator.
+    What is updated is an optimizer that steps, or a weight that the script changes itself. A step
+    ends with one optimizer's every step, and in a GAN with that of the generator, after those of
+    the discriminator.
     """
 
     def __init__(self) -> None:
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._used: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        self._since: dict[int, int] = {}  # steps by optimizer, since the last training step ended
+        self._changed: set[int] = set()
+        self._since: Counter[int] = Counter()  # updates, since the last training step ended
         self._impatient = False
 
     def made(self, optimizer: Optimizer) -> None:
@@ -59,11 +65,27 @@ class Turns:
 
     def stepped(self, optimizer: Optimizer) -> bool:
         """Whether a training step ends with this step of an optimizer."""
+        self._changed.clear()
         self._used.add(optimizer)
-        self._since[id(optimizer)] = self._since.get(id(optimizer), 0) + 1
+        return self._ended({id(optimizer)}, set())
+
+    def changed(self, weights: set[int], known: set[int]) -> bool:
+        """Whether a training step ends with these changes by hand, of all weights that are known.
+
+        Args:
+            weights: Numbers of the weights that were changed.
+            known: Those of all weights.
+        """
+        self._changed = (self._changed | weights) & known
+        return self._ended(weights, known)
+
+    def _ended(self, updated: set[int], known: set[int]) -> bool:
+        self._since.update(updated)
         self._impatient |= max(self._since.values()) >= _PATIENCE
-        expected = self._used if self._impatient else {*self._used, *filter(_trains, self._made)}
-        ended = all(id(one) in self._since for one in expected)
+        expected = self._changed | {id(optimizer) for optimizer in self._used}
+        if not self._impatient:
+            expected |= known | {id(optimizer) for optimizer in filter(_trains, self._made)}
+        ended = expected <= self._since.keys()
         if ended:
             self._since.clear()
         return ended
@@ -86,6 +108,7 @@ class ProgramSteps:
         model: The model that the script trains, or a list of several; known once a step has ended,
             or it was found before.
         optimizer: All optimizers of the script.
+        by_hand: Weights that it updates without one.
         ended: Number of training steps that have ended.
     """
 
@@ -94,6 +117,7 @@ class ProgramSteps:
     ) -> None:
         self.model: torch.nn.Module = torch.nn.ModuleList()
         self.optimizer = FoundOptimizers()
+        self.by_hand = UpdatesByHand(self._changed_by_hand)
         self.ended = 0
         self.program = program
         self._batch_size = batch_size
@@ -101,8 +125,8 @@ class ProgramSteps:
         self._modules = FoundModules()
         self._turns = Turns()
         self._stepping: list[Optimizer] = []  # one may wrap another
-        self._weights = Weights()
         self._forward = self._backward = False  # whether this step has got there
+        self._trains_beside = False
 
     @property
     def phase(self) -> str:
@@ -148,11 +172,22 @@ class ProgramSteps:
     def ended_early(self) -> str:
         """Why a script that has come to its end cannot be predicted."""
         name = self.program.name
+        if self._trains_beside and not self.ended:
+            return (
+                f"{name} trains in a thread that it starts (threading.Thread), which is not "
+                "followed; call the function that trains in the main thread"
+            )
+        if not self.ended and not self.by_hand.are_seen:
+            return (
+                f"{name} ended without a step of a torch.optim.Optimizer, by which steps are found "
+                "while they are timed; predict the script, or let such an optimizer update its "
+                "weights"
+            )
         if not self.ended:
             return (
                 f"{name} ended without a training step: no torch.optim.Optimizer stepped, and no "
-                "weights of a torch.nn.Module were changed after a backward pass; pass the script "
-                "that trains, with the arguments that make it train (after --)"
+                "weights were changed after a backward pass; pass the script that trains, with the "
+                "arguments that make it train (after --)"
             )
         return (
             f"{name} ended after {self.ended} of the {STEPS} training steps that are needed; let "
@@ -169,7 +204,15 @@ class ProgramSteps:
             turns.made(optimizer)
 
         with ExitStack() as hooks:
-            hooks.enter_context(patch.object(Optimizer, "__init__", made))
+            hooks.enter_context(self.by_hand.on_fake_tensors())
+            hooks.enter_context(
+                patched(
+                    Optimizer,
+                    "__init__",
+                    made,
+                    why="optimizers are followed from when they are made",
+                )
+            )
             for hook in (
                 register_optimizer_step_pre_hook(self._before),
                 register_optimizer_step_post_hook(self._after),
@@ -182,25 +225,32 @@ class ProgramSteps:
             yield
 
     def _enter(self, module: torch.nn.Module, args: object) -> None:
+        if runs_beside():
+            return
         if torch._C._current_graph_task_id() == -1:
             if torch.is_grad_enabled() and not self._stepping:
-                self._look_at_weights(module)
+                self.by_hand.forward_begins()
             self._backward = False
         self._forward = True
 
-    def _look_at_weights(self, module: torch.nn.Module) -> None:
-        """End the step before, where it changed the weights without an optimizer of PyTorch's."""
-        if any(self.optimizer) or not self._weights.may_have_changed(module):
-            return
-        self.find_model()
-        if self._weights.have_changed(self.model.parameters()):
+    def _changed_by_hand(self, weights: set[int], known: set[int]) -> None:
+        """End the step before, where it changed all weights without an optimizer of PyTorch's."""
+        if not self._stepping and self._turns.changed(weights, known):
+            self.find_model()
             self._end_step()
 
     def _before(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
+        if runs_beside():
+            self._trains_beside = True
+            return
+        begin_search(optimizer)
         self._stepping.append(optimizer)
 
     def _after(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
+        if runs_beside():
+            return
         self._stepping.pop()
+        self.by_hand.end()
         self.optimizer.after(optimizer, args, kwargs)
         if self._turns.stepped(optimizer) and not self._stepping:
             self.find_model()
@@ -218,8 +268,8 @@ def as_main(program: Program, batch_size: int | None) -> Iterator[None]:
     arguments = [program.path, *program.command_line(batch_size)]
     path = [str(program.folder), *sys.path]
     with (
-        patch.object(sys, "argv", arguments),
-        patch.object(sys, "path", path),
+        patched(sys, "argv", arguments, why="a script reads its own arguments there"),
+        patched(sys, "path", path, why="a script imports what is beside it"),
         patch.dict(os.environ, program.environment(batch_size)),
     ):
         yield

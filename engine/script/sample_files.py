@@ -187,7 +187,7 @@ def characters_as_tokens(texts: Iterable[str | int]) -> Iterator[int]:
 
 
 def tokens(texts: Iterable[str | int], tokenizer_file: Path) -> Iterator[int]:
-    """The number of tokens of each text, including special tokens. Numbers pass through.
+    """The number of tokens of each text in turn, including special tokens. Numbers pass through.
 
     Args:
         texts: Texts, or numbers of tokens.
@@ -199,9 +199,9 @@ def tokens(texts: Iterable[str | int], tokenizer_file: Path) -> Iterator[int]:
     tokenizer = _load(tokenizer_file)
     rest = iter(texts)
     while batch := list(islice(rest, _TOGETHER)):
-        yield from (text for text in batch if isinstance(text, int))
         written = [text for text in batch if isinstance(text, str)]
-        yield from (len(encoding) for encoding in tokenizer.encode_batch_fast(written))
+        counted = map(len, tokenizer.encode_batch_fast(written))
+        yield from (text if isinstance(text, int) else next(counted) for text in batch)
 
 
 def _load(path: Path) -> Tokenizer:

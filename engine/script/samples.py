@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import TypeVar
 
 from ..core.errors import InvalidInput
 from ..core.parsing import shown
-from ..interface.result import Source
+from ..features.length_distribution import put_first
+from ..interface.trial import Source
 from ..models.tasks import SizeLimits
 from .sample_files import (
     CHARACTERS_PER_TOKEN,
@@ -41,6 +42,19 @@ _Size = TypeVar("_Size", int, tuple[int, int])
 
 
 @dataclass(frozen=True)
+class Longest:
+    """The sample of which a step needs most; the first of those that are equally long.
+
+    Attributes:
+        index: Its place among the samples that were read, from 0.
+        size: In tokens, or pixels on the longer side.
+    """
+
+    index: int
+    size: int
+
+
+@dataclass(frozen=True)
 class DataSample:
     """The sizes found in a data sample.
 
@@ -49,12 +63,14 @@ class DataSample:
         counts: Number of samples of each size, by dimension: ``tokens`` of a text; ``width``,
             ``height`` and ``longer side`` of an image, in pixels.
         source: ``measured``, or ``assumed`` where tokens were estimated from characters.
+        longest: The longest sample.
         notes: Caveats, one sentence each.
     """
 
     kind: str
     counts: Mapping[str, Counts]
     source: Source
+    longest: Longest
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -66,6 +82,12 @@ class DataSample:
     def sizes(self) -> Counts:
         """The sizes that determine the workload's input size."""
         return self.counts[TOKENS if self.kind == "text" else SIDE]
+
+    @property
+    def first_to_try(self) -> str:
+        """The sentence that says which sample is the longest, and what to do with it."""
+        unit = "tokens" if self.kind == "text" else "pixels on the longer side"
+        return put_first(self.longest.index, f"{self.longest.size:,} {unit}, {self.source}")
 
     def spreads(self, percent: float) -> dict[str, Spread]:
         """The spread of each dimension at a percentile."""
@@ -152,8 +174,8 @@ def percentage(value: object) -> float:
 
 def _texts(texts: Texts, tokenizer: Path | None) -> DataSample:
     lengths = characters_as_tokens(texts) if tokenizer is None else tokens(texts, tokenizer)
-    counts, complete = _count(lengths)
-    if not counts:
+    counts, longest, complete = _count(lengths, lambda length: length)
+    if longest is None:
         raise _wrong_sample("there is no text in it")
     notes = []
     if not (complete and texts.complete):
@@ -165,26 +187,39 @@ def _texts(texts: Texts, tokenizer: Path | None) -> DataSample:
             f"Tokens are assumed at {CHARACTERS_PER_TOKEN} characters each, as in English text; "
             "a tokenizer.json counts them."
         )
-    return DataSample("text", {TOKENS: counts}, source, notes)
+    return DataSample("text", {TOKENS: counts}, source, longest, notes)
 
 
 def _images(path: Path) -> DataSample:
-    sizes, complete = _count(image_sizes(path))
-    if not sizes:
+    sizes, longest, complete = _count(image_sizes(path), max)
+    if longest is None:
         raise _wrong_sample(f"there are no images in it ({', '.join(sorted(IMAGE_SUFFIXES))})")
     counts = {name: Counter[int]() for name in (WIDTH, HEIGHT, SIDE)}
     for (width, height), count in sizes.items():
         for name, pixels in ((WIDTH, width), (HEIGHT, height), (SIDE, max(width, height))):
             counts[name][pixels] += count
     notes = [] if complete else [f"Only the first {sum(sizes.values()):,} images were read."]
-    return DataSample("image", dict(counts), Source.MEASURED, notes)
+    return DataSample("image", dict(counts), Source.MEASURED, longest, notes)
 
 
-def _count(sizes: Iterable[_Size]) -> tuple[Counter[_Size], bool]:
-    """Number of samples of each size, and whether all were read."""
+def _count(
+    sizes: Iterable[_Size], length: Callable[[_Size], int]
+) -> tuple[Counter[_Size], Longest | None, bool]:
+    """Number of samples of each size, the longest of them, and whether all were read.
+
+    Args:
+        sizes: Size of each sample, in turn.
+        length: The length of a sample of some size.
+    """
     rest = iter(sizes)
-    counts = Counter(islice(rest, MAX_SAMPLES))
-    return counts, next(rest, None) is None
+    counts = Counter[_Size]()
+    longest: Longest | None = None
+    for index, size in enumerate(islice(rest, MAX_SAMPLES)):
+        # Few sizes are new, so that few lengths are compared.
+        if not counts[size] and (longest is None or length(size) > longest.size):
+            longest = Longest(index, length(size))
+        counts[size] += 1
+    return counts, longest, next(rest, None) is None
 
 
 def _wrong_sample(message: str) -> InvalidInput:

@@ -8,8 +8,12 @@ from textwrap import shorten
 
 from torch.optim import Optimizer
 
-from ..tracing.trace import Trace
+from ..gpus import Gpu
+from ..parallel.interconnect import script_caveats
+from ..tracing.trace import Category, Trace
+from ..tracing.unsure import unsure_caveats
 from .placeholders import Values
+from .searches import assumed_of_searches
 from .unlike_steps import STEPS
 
 FORMATS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -24,7 +28,7 @@ _GAPS = {"update_proj_gap", "precondition_frequency"}
 """Settings of GaLore and APOLLO, and of SOAP, that say after how many steps."""
 
 MIB = 2**20
-_MOST_LINES, _LONGEST_LINE = 5, 80
+_MAX_LINES, _MAX_LINE_LENGTH = 5, 80
 
 
 def seen(trace: Trace, optimizers: Iterable[Optimizer]) -> str:
@@ -41,7 +45,14 @@ def seen(trace: Trace, optimizers: Iterable[Optimizer]) -> str:
         *sorted({_name(optimizer) for optimizer in stepped}),
     ]
     said = f"{STEPS} steps were traced. The last one has {', '.join(parts)}."
-    return " ".join([said, *_renewals(stepped), *_preconditioners(stepped)])
+    return " ".join(
+        [said, *_renewals(stepped), *_preconditioners(stepped), *assumed_of_searches(stepped)]
+    )
+
+
+def classes_of(optimizers: Iterable[Optimizer]) -> tuple[str, ...]:
+    """The classes of optimizers that stepped, each once."""
+    return tuple(sorted({type(optimizer).__name__ for optimizer in optimizers}))
 
 
 def _renewals(optimizers: Iterable[Optimizer]) -> list[str]:
@@ -123,9 +134,9 @@ def values_read(values: Values) -> list[str]:
 
 
 def _listed(lines: Sequence[str]) -> str:
-    more = len(lines) - _MOST_LINES
+    more = len(lines) - _MAX_LINES
     listed = "; ".join(
-        shorten(line, _LONGEST_LINE, placeholder=" …)") for line in lines[:_MOST_LINES]
+        shorten(line, _MAX_LINE_LENGTH, placeholder=" …)") for line in lines[:_MAX_LINES]
     )
     return f"{listed}; and {more} more" if more > 0 else listed
 
@@ -138,3 +149,28 @@ def on_the_host(trace: Trace) -> list[str]:
         f"At batch {trace.batch_size:,}, up to {trace.host_bytes / MIB:,.1f} MiB of tensors are on "
         "the host at once. They take no GPU memory."
     ]
+
+
+def about_the_trace(trace: Trace, gpu: Gpu | None) -> list[str]:
+    """Caveats about a trace, on a GPU or on any."""
+    caveats = [
+        *trace.caveats,
+        *script_caveats(trace.world_size, gpu, trace.divided_by),
+        "Nothing was run: the script was traced on fake tensors, and memory comes from a replay "
+        "through a model of PyTorch's caching allocator. Kernels called outside PyTorch's "
+        "operators are not seen.",
+        "Memory is attributed from the outside: whatever the script creates besides parameters "
+        "and optimizer state counts as inputs.",
+    ]
+    if Category.PARAMETERS not in trace.categories:
+        caveats.append(
+            "The script created no torch.nn.Module with parameters, so parameters and gradients "
+            "cannot be told apart from inputs and activations."
+        )
+    stepped = "optimizer" in {operation.phase for operation in trace.operations}
+    if not stepped and Category.OPTIMIZER_STATE not in trace.categories:
+        caveats.append(
+            "No torch.optim.Optimizer took a step, so optimizer state cannot be told apart from "
+            "inputs and activations."
+        )
+    return caveats + unsure_caveats(trace)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
-from unittest.mock import patch
 
 import torch
 import torch.distributed.tensor.parallel  # so that all that is refused below has been imported
@@ -24,6 +23,7 @@ from ..core.errors import NotPredictable
 from ..parallel.fsdp import only_the_first, recording_shards
 from ..parallel.group_recorder import GroupRecorder
 from ..versions.loaded_modules import Change, namespaces, replaced
+from ..versions.patches import patched
 
 _TENSOR_PARALLEL = ("distribute_tensor", "distribute_module", "parallelize_module")
 
@@ -62,7 +62,14 @@ def followed_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[No
             (FullyShardedDataParallel, "__init__", _refuse_old),
             (DTensor, "from_local", _refuse_tensor_parallel),
         ):
-            stack.enter_context(patch.object(owner, name, stand_in))
+            stack.enter_context(
+                patched(
+                    owner,
+                    name,
+                    stand_in,
+                    why="a script's own shards are followed, or refused",
+                )
+            )
         stack.enter_context(replaced(_tensor_parallel()))
         yield
 

@@ -23,6 +23,7 @@ from torch.optim.optimizer import (
 )
 
 from .factory import Factory, ScriptFailed, Step, cannot_be_called
+from .searches import begin_search
 
 
 class FoundModules:
@@ -60,6 +61,7 @@ class FoundOptimizers:
         self._found: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 
     def before(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        begin_search(optimizer)
         self.stepping = True
 
     def after(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:

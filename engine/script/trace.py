@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -30,7 +29,9 @@ from ..tracing.excerpts import snapshot
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
+from .causes import missing_package, wants_network
 from .factory import TRACING, Factory, ScriptFailed
+from .live import Live
 from .loaders import Feeding
 from .machine import fresh_accelerate, pretended_machine
 from .placeholders import BeginWith, DependsOnValues, Values, check_values, first_that_runs
@@ -38,10 +39,11 @@ from .process_group import processes_joined
 from .program import Program
 from .program_trace import begin_trace, find_loaders
 from .request import Script
-from .seen import seen, values_read
+from .seen import classes_of, seen, values_read
 from .sparse import WHY, names_sparse
 from .steps import ScriptSteps
 from .unlike_steps import STEPS, unlike
+from .whole_run import WholeRun, follow_run
 
 
 class CannotTrace(EngineError):
@@ -195,8 +197,9 @@ def _trace(
             raise
         except (Exception, SystemExit) as error:
             raise _worded(factory, batch_size)(error) from error
-        trace = _with_one_more(recorder, steps) if one_more else recorder.trace
+        trace = _with_one_more(recorder, steps) if one_more else recorder.finish()
         trace.tf32 = torch.backends.cuda.matmul.allow_tf32
+        trace.optimizers = classes_of(steps.optimizer)
         trace.world_size = processes_joined()
         trace.caveats = [seen(trace, steps.optimizer), *trace.caveats, *machine.caveats]
     if trace.sizes or not machine.shows_gpu:
@@ -229,23 +232,18 @@ def _refusal(script: Script, error: BaseException) -> CannotTrace:
     if "convert all Tensors to FakeTensors" in str(error):
         reason += f"{script.where(error)}: it uses a tensor that was made before"
         return CannotTrace(reason, "make it there, or measure it")
-    if _wants_the_hub(error):
-        advice = "fetch it once (hf download), as a script that is traced downloads nothing, or "
-        return CannotTrace(f"{reason}{script.describe(error)}", advice + "measure it")
+    if wants_network(error):
+        advice = "fetch it once (hf download) or run the script once yourself, as one that is "
+        advice += "traced downloads nothing, or measure it"
+        return CannotTrace(f"{reason}{script.describe(error)}", advice)
+    if package := missing_package(error):
+        advice = f"install {package} where memorymark runs (pip install), or measure it"
+        return CannotTrace(f"{reason}{script.describe(error)}", advice)
     if isinstance(error, _SLIPS) and _raised_by_a_tracer(error):
         return CannotTrace(f"{reason}{script.describe(error)}, in what stands in for a GPU here")
     # It is not known whether this would fail on real tensors too.
     advice = "fix that, or, if the script runs by itself, measure it"
     return CannotTrace(f"{reason}{script.describe(error)}", advice, raised=True)
-
-
-def _wants_the_hub(error: BaseException | None) -> bool:
-    """Whether an error came of a file of the Hub that is not on this machine."""
-    while error is not None:
-        if isinstance(error, LocalEntryNotFoundError | OfflineModeIsEnabled):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 _SLIPS = (AssertionError, AttributeError, LookupError, NotImplementedError)
@@ -291,6 +289,13 @@ def found_loaders(
 
     found, _ = first_that_runs(find)
     return replace(program, loaders=found.positions), found.batch_size
+
+
+def follow_script(
+    script: Program | Live, batch_size: int, behaviour: CudaBehaviour | None
+) -> WholeRun:
+    """Follow a script to its evaluation and its checkpoints; see :func:`follow_run`."""
+    return follow_run(script, batch_size, behaviour, None, partial(_refusal, script))
 
 
 def _check_whole(trace: Trace, script: Script) -> None:

@@ -7,11 +7,12 @@ trace draws its own), and what is computed from them as long as it is small. For
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from fractions import Fraction
 from functools import partial
-from typing import Any
-from unittest.mock import patch
+from typing import Any, cast
 
 import numpy
 import torch
@@ -21,41 +22,56 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
 )
 from torch.utils._python_dispatch import (
-    TorchDispatchMode,
     _disable_current_modes,
     _get_current_dispatch_mode_stack,
 )
 
+from ..tracing.beside import runs_beside
 from ..tracing.kept_values import MAX_KNOWN
 from ..tracing.known_values import KnownValues
 from ..tracing.operations import tensors_in
+from ..tracing.operator_mode import OperatorMode
 from ..tracing.whole_operators import arrives_whole, in_parts
+from ..versions.patches import patched
+from .chosen_indices import follow_indices, set_at_indices
 from .placeholders import Values
-from .routing import expected_counts, expected_true, follow_choices
+from .routing import (
+    counted,
+    expected_counts,
+    expected_true,
+    follow_choices,
+    follow_table,
+    set_in_a_table,
+)
+from .selections import LARGEST, Selecting
 from .sparse import refuse_sparse
 
 _aten = torch.ops.aten
 
 
-_NO_PASS = -1
-"""Number of the backward pass that runs, where none does."""
+class _InThread(threading.local):
+    """State of the mode in one thread."""
+
+    def __init__(self) -> None:
+        self.enter_stack: list[Any] = []
+        self.in_kernel = False
 
 
 class ScriptValues(KnownValues):
     """Fake tensors that keep their values where the script writes them down.
 
     Attributes:
-        learned: PyTorch's number of the latest backward pass; -1 before the first.
-        written: Addresses of storages that were written to since the first.
+        watcher: Sees each operator of training before it runs, with its arguments.
     """
 
     keeps_whole_reals = False  # a script's parameters are made among them
     demands_hold = True
 
     def __init__(self) -> None:
+        self._in_thread = _InThread()
         super().__init__()
-        self.learned = _NO_PASS
-        self.written: set[int] = set()
+        self.watcher: Callable[[Any, Sequence[Any], Mapping[str, Any]], None] | None = None
+        self._turn = threading.RLock()
 
     def dispatch(
         self,
@@ -64,13 +80,33 @@ class ScriptValues(KnownValues):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run the operator, and see what it writes to outside a backward pass."""
-        running = torch._C._current_graph_task_id()
-        if running != _NO_PASS:
-            self.learned = running
-        elif self.learned != _NO_PASS and args and func._schema.is_mutable:
-            self.written |= {tensor.untyped_storage()._cdata for tensor in tensors_in(args[0])}
-        return super().dispatch(func, types, args, kwargs)
+        """Run the operator, shown to who watches.
+
+        Threads beside training take turns: an operator may change what is known of its arguments.
+        """
+        with self._turn:
+            if self.watcher is not None:
+                self.watcher(func, args, kwargs or {})
+            return super().dispatch(func, types, args, kwargs)
+
+    # FakeTensorMode keeps these two, and each thread has its own stack of modes.
+    @property
+    def enter_stack(self) -> list[Any]:
+        """The contexts entered, in this thread."""
+        return self._in_thread.enter_stack
+
+    @enter_stack.setter
+    def enter_stack(self, entered: list[Any]) -> None:
+        self._in_thread.enter_stack = entered
+
+    @property
+    def in_kernel_invocation(self) -> bool:
+        """Whether a kernel of fake tensors runs, in this thread."""
+        return self._in_thread.in_kernel
+
+    @in_kernel_invocation.setter
+    def in_kernel_invocation(self, runs: bool) -> None:
+        self._in_thread.in_kernel = runs
 
     @property
     def avoid_device_init(self) -> bool:
@@ -82,7 +118,7 @@ class ScriptValues(KnownValues):
         pass
 
 
-class ValuesMode(TorchDispatchMode):
+class ValuesMode(OperatorMode):
     """Supplies what fake tensors cannot, while it is the active dispatch mode.
 
     Args:
@@ -111,29 +147,20 @@ class ValuesMode(TorchDispatchMode):
         finally:
             self._beside_real, self._fake.allow_non_fake_inputs = False, allowed
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator; where that takes values, answer in its place."""
-        kwargs = kwargs or {}
-        self._values.operators += 1
-        if self._beside_real and not any(
-            isinstance(tensor, FakeTensor) for tensor in tensors_in((args, kwargs))
-        ):
+        self._values.one_more_operator()
+        if self._beside_real and not _any_fake((args, kwargs)):
             return func(*args, **kwargs)
         refuse_sparse(func, tensors_in((args, kwargs)))
         if arrives_whole(func):
             return in_parts(self, func, args, kwargs)
-        if func in _DRAWN and (drawn := self._draw(func, args, kwargs)) is not None:
+        if (columns := counted(func, args)) is not None:
+            return self._counted_evenly(columns)
+        if (drawn := self._draw(func, args, kwargs)) is not None:
             return drawn
+        filled = set_at_indices(self._fake, func, args)
+        share = set_in_a_table(self._fake, func, args)
         try:
             output = func(*args, **kwargs)
         except DataDependentOutputException:
@@ -147,31 +174,45 @@ class ValuesMode(TorchDispatchMode):
             if selected is None:
                 raise
             return selected
+        follow_indices(func, args, output, filled)
+        self._follow_choices(func, args, output, share)
+        return output
+
+    def _follow_choices(
+        self, func: Any, args: tuple[Any, ...], output: Any, share: Fraction | None
+    ) -> None:
         follow_choices(func, args, output)
+        if share is not None:
+            follow_table(output, share)
         if func is _aten.any.default and expected_true(args[0]):
             self._fake.say(output, True)  # each choice is made by some
-        return output
 
     def _draw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Random integers with their values; ``None`` where they are too many, or no integers."""
+        if func not in _DRAWN:
+            return None
         draw, elements = _DRAWN[func](args)
-        if elements > MAX_KNOWN:
+        if elements > MAX_KNOWN or runs_beside():
             return None
         self._values.drawn = True
         with _disable_current_modes():
             dtype = kwargs.get("dtype") or torch.int64
             real = draw(dtype=dtype, generator=self._random)
-        return self._with_values(real)
+        drawn = self._with_values(real)
+        if drawn is not None:
+            follow_indices(func, args, drawn)
+        return drawn
 
     def _select(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What values would select; ``None`` where nobody knows how much that can be."""
+        """The selection that values would make; ``None`` where nobody knows how large it can be."""
         if func is _aten.bincount.default and (counts := self._count(args, kwargs)) is not None:
             return counts
-        if func not in _LARGEST:
+        if func not in LARGEST:
             return None
-        found = _Selecting()
-        selected = _LARGEST[func](found, *args, **kwargs)
-        self._values.selected(evenly=found.evenly)
+        found = Selecting()
+        selected = LARGEST[func](found, *args, **kwargs)
+        if not found.is_exact:
+            self._values.selected(evenly=found.evenly)
         return selected
 
     def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -182,11 +223,16 @@ class ValuesMode(TorchDispatchMode):
         expected = expected_counts(args[0], len(counts))
         if expected is None:
             return counts
+        return self._counted_evenly(expected)
+
+    def _counted_evenly(self, counts: list[int]) -> Any:
+        """Counts of choices that are taken to be alike."""
         self._values.selected(evenly=True)
         with _disable_current_modes():
-            real = torch.tensor(expected)
-        known = self._with_values(real)
-        return counts if known is None else known
+            real = torch.tensor(counts)
+        return self._fake.fake_tensor_converter.from_real_tensor(
+            self._fake, real, make_constant=True
+        )
 
     def _with_values(self, real: torch.Tensor) -> Any:
         """A fake tensor that keeps the values of a real one; ``None`` if they are too many."""
@@ -195,6 +241,10 @@ class ValuesMode(TorchDispatchMode):
         return self._fake.fake_tensor_converter.from_real_tensor(
             self._fake, real, make_constant=True
         )
+
+
+def _any_fake(value: Any) -> bool:
+    return any(isinstance(tensor, FakeTensor) for tensor in tensors_in(value))
 
 
 _Draw = Callable[..., torch.Tensor]
@@ -239,104 +289,6 @@ def _counts(
     return tensor.new_empty(minlength, dtype=dtype)
 
 
-class _Selecting:
-    """Number of elements that are selected.
-
-    Attributes:
-        evenly: Whether it was one choice among several, which are taken to be alike.
-    """
-
-    def __init__(self) -> None:
-        self.evenly = False
-
-    def count(self, mask: torch.Tensor) -> int:
-        """Count a mask: all that there can be, unless it is known that others choose the rest."""
-        expected = expected_true(mask)
-        self.evenly |= expected is not None
-        return mask.numel() if expected is None else expected
-
-
-def _all_nonzero(selecting: _Selecting, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.new_empty((selecting.count(tensor), tensor.dim()), dtype=torch.int64)
-
-
-def _all_indexed(
-    selecting: _Selecting, tensor: torch.Tensor, indices: list[torch.Tensor | None]
-) -> torch.Tensor:
-    """Every element that a mask could choose."""
-    rows: list[torch.Tensor | None] = []
-    masks = [index for index in indices if index is not None]
-    if masks and all(mask.dim() == 0 for mask in masks):  # one truth for all, or for none
-        return tensor.new_empty((1, *tensor.shape))
-    for index in indices:
-        if index is not None and index.dtype in (torch.bool, torch.uint8):
-            rows += _all_nonzero(selecting, index).unbind(1)
-        else:
-            rows.append(index)
-    indexed: torch.Tensor = _aten.index.Tensor(tensor, rows)
-    return indexed
-
-
-def _all_selected(selecting: _Selecting, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    shape = torch.broadcast_shapes(tensor.shape, mask.shape)
-    return tensor.new_empty(selecting.count(mask) * shape.numel() // max(1, mask.numel()))
-
-
-def _all_unique(
-    selecting: _Selecting,
-    tensor: torch.Tensor,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    inverse = tensor.shape if return_inverse else (0,)
-    counts = tensor.numel() if return_counts else 0
-    return (
-        tensor.new_empty(tensor.numel()),
-        tensor.new_empty(inverse, dtype=torch.int64),
-        tensor.new_empty(counts, dtype=torch.int64),
-    )
-
-
-def _all_consecutive(
-    selecting: _Selecting,
-    tensor: torch.Tensor,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    if dim is not None:
-        return _all_unique_rows(selecting, tensor, dim, True, return_inverse, return_counts)
-    return _all_unique(selecting, tensor, True, return_inverse, return_counts)
-
-
-def _all_unique_rows(
-    selecting: _Selecting,
-    tensor: torch.Tensor,
-    dim: int,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    rows = tensor.shape[dim]
-    return (
-        tensor.new_empty(tensor.shape),
-        tensor.new_empty(rows if return_inverse else 0, dtype=torch.int64),
-        tensor.new_empty(rows if return_counts else 0, dtype=torch.int64),
-    )
-
-
-_LARGEST: dict[Any, Callable[..., Any]] = {
-    _aten.nonzero.default: _all_nonzero,
-    _aten.index.Tensor: _all_indexed,
-    _aten.masked_select.default: _all_selected,
-    _aten._unique2.default: _all_unique,
-    _aten.unique_consecutive.default: _all_consecutive,
-    _aten.unique_dim.default: _all_unique_rows,
-}
-"""Operators whose result has as many elements as their input at most."""
-
-
 @contextmanager
 def loading() -> Iterator[None]:
     """Make real tensors, for data, for as long as the context lasts.
@@ -359,6 +311,7 @@ class _Kept:
 @contextmanager
 def answering(values: Values, fake: KnownValues) -> Iterator[None]:
     """Let fake tensors answer with these values, for as long as the context lasts."""
+    frombuffer = torch.frombuffer
 
     def as_list(tensor: torch.Tensor) -> Any:
         return as_array(tensor).tolist()
@@ -386,12 +339,21 @@ def answering(values: Values, fake: KnownValues) -> Iterator[None]:
         array = as_array(tensor)
         return array if tensor.is_cuda else numpy.asarray(_Kept(array, tensor))
 
+    def from_buffer(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return cast(torch.Tensor, _aten.lift_fresh.default(frombuffer(*args, **kwargs)))
+
     def to_text(tensor: torch.Tensor, spec: str) -> str:
         return format(tensor.item() if tensor.dim() == 0 else repr(tensor), spec)
 
     with ExitStack() as stack:
         stack.enter_context(ValuesMode(values, fake))
-        stack.enter_context(patch.object(FakeTensor, "tolist", as_list))
-        stack.enter_context(patch.object(FakeTensor, "__format__", to_text))
-        stack.enter_context(patch.object(FakeTensor, "numpy", to_numpy))
+        for owner, name, answer in (
+            (torch, "frombuffer", from_buffer),
+            (FakeTensor, "tolist", as_list),
+            (FakeTensor, "__format__", to_text),
+            (FakeTensor, "numpy", to_numpy),
+        ):
+            stack.enter_context(
+                patched(owner, name, answer, why="values are known ones or placeholders")
+            )
         yield

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from ..core.choices import Adapter, Quantization
+from ..core.choices import Quantization
 from ..core.errors import EngineError, InvalidInput
+from ..features.adapters import ALL_LINEAR, adapted_modules
 from ..interface.workload import Workload
 from ..models.tasks import Task
 from .checkpointing import check_embeddings, checkpoint
-from .quantizing import adapted_layouts, check_dora, kept_whole, place_quantized, quantize
+from .quantizing import adapted_layouts, check_variants, kept_whole, place_quantized, quantize
 
 _PEFT_TASKS = {
     "sequence-classification": "SEQ_CLS",
@@ -56,8 +57,8 @@ def adapt(
             sharded=sharded,
             predicting=predicting,
         )
-        if workload.adapter is Adapter.DORA:  # it asks for the whole weights as it is made
-            check_dora()
+        if workload.adapter.spec.reads_weights:
+            check_variants(workload.adapter)
             place_quantized(part, "cpu")
     if workload.lora_rank is not None:
         if workload.gradient_checkpointing and workload.task is not Task.TEXT_TO_IMAGE:
@@ -147,23 +148,23 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
         raise EngineError(
             "LoRA needs the package peft, which is not installed: pip install peft"
         ) from error
-    targets = _names(workload.lora_targets)
+    targets = adapted_modules(workload.lora_targets)
     saved = _names(workload.modules_to_save or "")
     _check_modules(model, saved)
-    if workload.task is Task.TEXT_TO_IMAGE and targets == ["all-linear"]:
+    if workload.task is Task.TEXT_TO_IMAGE and targets == ALL_LINEAR:
         targets = model.linear_layers()
     task_type = _PEFT_TASKS.get(workload.task or "")
     left_out = [_TRAINED_WHOLE] if task_type in _WITH_HEADS else []
-    if targets == ["all-linear"]:
+    if targets == ALL_LINEAR:
         left_out += map(re.escape, _routers(model))
     config = LoraConfig(
         r=rank,
         lora_alpha=2 * rank,
-        target_modules="all-linear" if targets == ["all-linear"] else targets,
+        target_modules=targets,
         exclude_modules="|".join(left_out) or None,
         modules_to_save=saved or None,
-        use_dora=workload.adapter is Adapter.DORA,
         task_type=task_type,
+        **workload.adapter.spec.peft,
         **_token_rows(model, workload),
     )
     if workload.quantization is not Quantization.NONE:

@@ -89,8 +89,8 @@ _NEED_PADDING = (Task.SEQUENCE_CLASSIFICATION, Task.REWARD_MODELLING)
 _LETTERS = 32
 """The vocabulary of Wav2Vec2 for English, where a config leaves it to the fine-tuning."""
 
-MAX_PARAMETER_COUNT = 10**12
-"""Ten times the largest published models without a mixture of experts."""
+MAX_PARAMETER_COUNT = 5 * 10**12
+"""Three times the largest published models: DeepSeek V4 Pro has 1.6 trillion parameters."""
 
 
 _ATTENTION = {Attention.EAGER: "eager", Attention.FLEX: FLEX}
@@ -299,7 +299,8 @@ def blaming_the_config(workload: Workload) -> Iterator[None]:
     except (EngineError, MemoryError):
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {shown(_first_line(error))}"
+        first = _in_the_first_place(error)
+        reason = f"{type(first).__name__}: {shown(_first_line(first))}"
         if workload.config is None:
             if VERSION >= TRIED_WITH:
                 raise
@@ -318,8 +319,14 @@ def _wrong_config(workload: Workload, message: str) -> InvalidInput:
     return InvalidInput({"config": message})
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+def _in_the_first_place(error: Exception) -> BaseException:
+    """The error behind those of huggingface_hub, which only say that a check of theirs failed."""
+    wraps = type(error).__name__.startswith("StrictDataclass")  # not in all releases
+    return error.__cause__ or error if wraps else error
 
 
 def _task(workload: Workload) -> Task:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch.nn.functional import cross_entropy, log_softmax, pad
@@ -16,6 +15,7 @@ from ..core.choices import CrossEntropy
 from ..core.errors import EngineError, InvalidInput
 from ..tracing.operations import OWN_KERNELS
 from ..tracing.registration import register
+from ..versions.patches import patched
 from .batches import Batch
 from .losses import Loss, as_forward_pass, unwrapped
 from .scoring import log_probabilities
@@ -137,7 +137,12 @@ def _before_the_head(
         return hidden
 
     if head is not None:
-        with patch.object(head, "forward", leave_out):
+        with patched(
+            head,
+            "forward",
+            leave_out,
+            why="the head is left out, so that its loss can be computed in parts",
+        ):
             logits = forward(**inputs).logits
     if len(given) != 1 or not _is_same(logits, given[0]):
         raise _refused("the model scales its logits, or has no head of its own; choose model")

@@ -15,6 +15,7 @@ from transformers import modeling_utils
 
 from ..core.errors import InvalidInput
 from ..tracing.flex_attention import compiled_attention
+from ..versions.patches import patched
 
 NAME = "flex_attention"
 """Name of this attention in transformers."""
@@ -47,7 +48,12 @@ def compiled_in_models() -> Iterator[None]:
         return compiled_attention(query.tensor, *given, **named)
 
     with (
-        patch.object(_integration, _COMPILING, compiled),
+        patched(
+            _integration,
+            _COMPILING,
+            compiled,
+            why="what stands for compiled FlexAttention is called in its place",
+        ),
         patch.dict(type(functions)._global_mapping, {NAME: on_gpu}),
     ):
         yield

@@ -81,6 +81,7 @@ class Generation:
         self._ids = torch.empty(0)
         self._read = 0  # tokens that the cache stands for
         self._keeps = _keeps_logits(training.model)
+        self._cache_name = cache_name(training.model)
         self._logits = self._probabilities = torch.empty(0)
 
     @property
@@ -149,7 +150,7 @@ class Generation:
         training.phase = self._phase(length) if length else PROMPT
         with torch.no_grad():
             arguments = self._prompts.arguments(ids, length, self._cache)
-            arguments |= {"past_key_values": self._cache, "use_cache": True} | self._keeps
+            arguments |= {self._cache_name: self._cache, "use_cache": True} | self._keeps
             with training.forward_context():
                 outputs = training.model(**arguments)
             self._cache, self._read = outputs.past_key_values, length + ids.shape[1]
@@ -232,3 +233,13 @@ def _of_length(tensor: torch.Tensor, length: int) -> torch.Tensor:
 
 def _at(move: Callable[[int], None], length: int) -> Callable[[], None]:
     return lambda: move(length)
+
+
+def cache_name(model: Any) -> str:
+    """The name by which a model takes its cache: transformers 5.24 began to rename it to ``cache``.
+
+    The old name works for some releases more, with a warning at each token.
+    """
+    known = signature(without_adapters(model).forward).parameters
+    renamed = "cache" in known and "past_key_values" not in known
+    return "cache" if renamed else "past_key_values"

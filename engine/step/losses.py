@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch.nn.functional import cross_entropy, interpolate, l1_loss, logsigmoid, normalize
 from torch.nn.parallel import DistributedDataParallel
 
 from ..models.tasks import Task
+from ..versions.patches import patched
 from .batches import Batch
 
 Loss = Callable[[Any, Batch], torch.Tensor]
@@ -41,7 +41,12 @@ def as_forward_pass(model: Any, function: Callable[..., Any], batch: Batch) -> A
         function: Takes what the model takes.
         batch: Arguments of the function.
     """
-    with patch.object(unwrapped(model), "forward", function):
+    with patched(
+        unwrapped(model),
+        "forward",
+        function,
+        why="FSDP gathers weights in hooks of the forward pass",
+    ):
         return model(**batch)
 
 

@@ -28,6 +28,17 @@ _DECIDING = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
 )  # fmt: skip
 """Sizes that every class of texts has, under these names or as those of a part."""
+_OTHER_NAMES = {
+    "hidden_size": ("n_embd", "d_model", "dim", "embed_dim", "hidden_dim", "model_dim"),
+    "intermediate_size": ("n_inner", "d_ff", "ffn_dim", "ffn_hidden_size"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
+    "vocab_size": ("padded_vocab_size", "n_vocab"),
+}
+"""Names of the same sizes in other layouts of configs."""
+_IN_OTHER_LAYOUTS = frozenset(name for names in _OTHER_NAMES.values() for name in names)
+_COUNTS_OF_FEW = re.compile(r"(num|n)_\w*expert\w*|\w*expert\w*_num")
+"""Counts that matter however small they are."""
 _BY_OLD_NAME = {"t5withlmheadmodel"}
 """Classes that transformers had itself, which older configs name."""
 _WHAT_HELPS = (
@@ -48,7 +59,7 @@ def why_another_model(workload: Workload) -> str:
             f"transformers has no class {' and '.join(map(str, own))}, and its own "
             f"{config['model_type']} may be another model; {_WHAT_HELPS}"
         )
-    deciding = [text for name, text in _unread(workload) if name in _DECIDING]
+    deciding = [text for name, text, decides in _unread(workload) if decides]
     if deciding:
         return f"transformers' {config['model_type']} does not read {_listed(deciding)}; " + (
             _WHAT_HELPS
@@ -60,7 +71,7 @@ def unread_caveats(workload: Workload) -> list[str]:
     """Caveat about sizes in a given config that transformers' class does not read."""
     if workload.config is None or workload.preset.package:
         return []
-    unread = [text for _, text in _unread(workload)]
+    unread = [text for _, text, _ in _unread(workload)]
     if not unread:
         return []
     return [
@@ -79,30 +90,50 @@ def _is_known(name: object) -> bool:
     return str(name).lower() in _known_classes()
 
 
-def _unread(workload: Workload) -> list[tuple[str, str]]:
-    """Sizes of a config that nothing reads: their names, and what is said of them."""
+def _unread(workload: Workload) -> list[tuple[str, str, bool]]:
+    """Sizes of a config that nothing reads: names, what is said of them, whether they decide."""
     fields = dict(workload.preset.config())
     config = new_config(fields.pop("model_type"), **fields)
     return list(_unread_by(config, fields))
 
 
-def _unread_by(config: Any, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _unread_by(config: Any, fields: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
     parts = [part for part in vars(config).values() if isinstance(part, PretrainedConfig)]
     for name, value in fields.items():
         part = vars(config).get(name)
         if isinstance(value, dict) and isinstance(part, PretrainedConfig):
             yield from _unread_by(part, value)
             continue
-        passed_on = any(vars(part).get(name) == value for part in parts)
-        if _is_size(name, value) and not passed_on and not _reads(type(config), name):
-            yield name, f"{name} {value:,}"
+        said = _sizes_in(name, value)
+        passed_on = any(vars(one).get(name) == value for one in parts)
+        read = passed_on or not said or _reads(type(config), name)
+        if not read and not _computes(config, fields, name):
+            yield name, said, name in _DECIDING or _is_other(config, name, value)
+
+
+def _sizes_in(name: str, value: object) -> str:
+    """A field that looks like a size, or the sizes in a part of the config; empty for neither."""
+    if isinstance(value, dict):
+        inner = [f"{key} {size:,}" for key, size in value.items() if _is_size(key, size)]
+        return f"{name} ({_listed(inner)})" if inner else ""
+    return f"{name} {value:,}" if _is_size(name, value) else ""
+
+
+def _is_other(config: Any, name: str, value: object) -> bool:
+    """Whether it is a deciding size by another name, and the class has another value for it."""
+    known = next((own for own, others in _OTHER_NAMES.items() if name in others), None)
+    return known is not None and getattr(config, known, value) != value
 
 
 def _is_size(name: str, value: object) -> bool:
     """Whether a field looks like a size of the model."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < _SMALLEST_SIZE:
+    if not isinstance(value, int) or isinstance(value, bool):
         return False
-    return name not in _OF_INPUTS and _SIZE.fullmatch(name) is not None
+    if _COUNTS_OF_FEW.fullmatch(name):
+        return value > 1
+    if value < _SMALLEST_SIZE or name in _OF_INPUTS:
+        return False
+    return name in _IN_OTHER_LAYOUTS or _SIZE.fullmatch(name) is not None
 
 
 def _reads(config_class: Any, name: str) -> bool:
@@ -114,6 +145,12 @@ def _reads(config_class: Any, name: str) -> bool:
     if name in _DECIDING and getattr(config_class, "sub_configs", None):
         return False  # the code below is of its parts too, which have sizes of their own
     return re.search(rf"(?<!_)config\.{name}\b|[\"']{name}[\"']", _code(config_class)) is not None
+
+
+def _computes(config: Any, fields: Mapping[str, Any], name: str) -> bool:
+    """Whether a class computes a field from others, to the value that a config has for it."""
+    others = {other: value for other, value in fields.items() if other != name}
+    return bool(vars(type(config)(**others)).get(name) == fields[name])
 
 
 def _made_by(config_class: type) -> list[type]:

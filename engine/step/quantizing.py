@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers.pytorch_utils import Conv1D
 
+from ..core.adapters import Adapter
 from ..core.choices import Precision, Quantization
 from ..core.errors import InvalidInput
 from .eight_bits import EightBitLayout, bitsandbytes_8bit
@@ -106,8 +107,8 @@ def place_quantized(model: torch.nn.Module, device: str) -> None:
             layer.to(device)
 
 
-def check_dora() -> None:
-    """Refuse DoRA on quantized weights where peft's way to it is not known.
+def check_variants(adapter: Adapter) -> None:
+    """Refuse an adapter that reads quantized weights where peft's way to it is not known.
 
     Raises:
         InvalidInput: If this is an early release of peft.
@@ -115,7 +116,8 @@ def check_dora() -> None:
     from peft.tuners.lora import layer  # takes seconds to load, and is rarely needed
 
     if not hasattr(layer, "LoraVariant"):
-        message = "this release of peft has another DoRA on quantized weights; update it"
+        name = adapter.spec.short
+        message = f"this release of peft has another {name} on quantized weights; update it"
         raise InvalidInput({"adapter": f"{message}, or choose lora"})
 
 
@@ -136,7 +138,7 @@ def adapted_layouts() -> dict[type[torch.nn.Module], type[torch.nn.Module]]:
                 expected = result.dtype
                 if casts:
                     given = self._cast_input_dtype(given, down.weight.dtype)
-                if name in getattr(self, "lora_variant", {}):  # DoRA; see check_dora
+                if name in getattr(self, "lora_variant", {}):  # see check_variants
                     result = self.lora_variant[name].forward(self, name, given, result)
                     result = result.to(expected) if casts else result
                     continue

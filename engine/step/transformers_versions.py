@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import transformers
@@ -20,6 +19,7 @@ from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_M
 
 from ..core.errors import InvalidInput
 from ..versions.loaded_modules import namespace
+from ..versions.patches import patched
 
 _FORECASTERS = {
     "autoformer": "AutoformerForPrediction",
@@ -121,8 +121,18 @@ def building_on_any_device() -> Iterator[None]:
         return linspace(*args, **{"device": "cpu"} | options)
 
     with (
-        patch("torch.jit.script", lambda function: function),
-        patch("torch.linspace", on_host),
+        patched(
+            torch.jit,
+            "script",
+            lambda function: function,
+            why="functions of TorchScript cannot run on fake tensors",
+        ),
+        patched(
+            torch,
+            "linspace",
+            on_host,
+            why="rates that models read have no values on the meta device",
+        ),
     ):
         yield
 

@@ -8,7 +8,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -16,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from transformers import PreTrainedModel
 
 from ..versions.loaded_modules import namespace, replaced
+from ..versions.patches import patched
 
 _WARNING = "warn_if_padding_and_no_attention_mask"
 
@@ -60,7 +60,12 @@ def _known_pools() -> Iterator[None]:
                 filled.constant = pool(self, narrow, known, length)[1]
         return pooled, filled
 
-    with patch.object(pooler, "_avg_pool_by_positions", pool_known):
+    with patched(
+        pooler,
+        "_avg_pool_by_positions",
+        pool_known,
+        why="it searches a table of real numbers that is too large to keep",
+    ):
         yield
 
 
@@ -107,16 +112,37 @@ def _known_masks(known: Callable[[torch.Tensor], bool]) -> Iterator[None]:
     """
     with ExitStack() as stack:
         if hasattr(PreTrainedModel, _WARNING):  # of padding in what is given without a mask
-            stack.enter_context(patch.object(PreTrainedModel, _WARNING, lambda *given: None))
+            stack.enter_context(
+                patched(
+                    PreTrainedModel,
+                    _WARNING,
+                    lambda *given: None,
+                    why="it reads the values of what is given without a mask",
+                )
+            )
         if find_spec("transformers.modeling_attn_mask_utils") is not None:  # OPT's in 5.0
             masks = import_module("transformers.modeling_attn_mask_utils")
             if is_tracing := getattr(masks, "is_tracing", None):
                 # It asks for the embeddings' values, and then reads only the mask's.
-                stack.enter_context(patch.object(masks, "is_tracing", lambda _: is_tracing()))
+                stack.enter_context(
+                    patched(
+                        masks,
+                        "is_tracing",
+                        lambda _: is_tracing(),
+                        why="it asks for the embeddings' values, and then reads only the mask's",
+                    )
+                )
         if find_spec("transformers.masking_utils") is not None:
             masks = import_module("transformers.masking_utils")
             for name, answer in _answers(masks, known).items():
-                stack.enter_context(patch.object(masks, name, answer))
+                stack.enter_context(
+                    patched(
+                        masks,
+                        name,
+                        answer,
+                        why="fake masks are not read, and would be kept where training drops them",
+                    )
+                )
         yield
 
 

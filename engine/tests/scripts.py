@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
+from engine.interface.trial import Trial
+from engine.measurement import cpu, programs
+from engine.measurement.protocol import TrialOrder
 from engine.script.factory import Factory
+from engine.script.fork import Done, in_a_fork
+from engine.script.program import Program
 from engine.tracing.lowering import cuda_behaviour
 
 EXAMPLE = "engine.examples.my_training:make_step"
@@ -58,3 +65,14 @@ def written(folder: Path, code: str, name: str = "mine") -> Factory:
 
 def linear(folder: Path, optimizer: str = ADAM, last: str = "pass") -> Factory:
     return written(folder, LINEAR.format(optimizer=optimizer, last=last))
+
+
+def real(program: Program, batch_size: int) -> Trial:
+    """Memory that a real run takes on the CPU."""
+    order = TrialOrder(program, batch_size)
+
+    def run(done: Done[Trial]) -> None:
+        torch.set_num_threads(1)  # those of OpenMP do not come along into a fork
+        programs.run_program(order, cpu.ProgramWatch(order), done)
+
+    return in_a_fork(run)

@@ -37,6 +37,12 @@ def test_masks_of_real_numbers_choose_as_many_as_they_do_for_real() -> None:
         assert (1 - first).squeeze(-1).nonzero().shape == (600, 2)
 
 
+def test_all_but_a_diagonal_are_as_many_as_they_are_for_real() -> None:
+    with KnownValues():
+        assert torch.rand(4, 4, 2)[~torch.eye(4, dtype=torch.bool)].shape == (12, 2)
+        assert torch.rand(3, 5).masked_select(torch.eye(3, 5) == 1).shape == (3,)
+
+
 def test_masks_of_one_value_choose_all_or_nothing() -> None:
     with KnownValues():
         language, numbers = 2 * torch.ones(5), torch.rand(5, 4)

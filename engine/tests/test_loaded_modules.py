@@ -16,7 +16,7 @@ from engine.script.pretrained import without_weights
 from engine.script.sharding import followed_shards
 from engine.step.transformers_versions import forget_cached
 from engine.step.values_in_models import known_in_models
-from engine.traces.tracer import known_values
+from engine.traces.machine import known_values
 from engine.tracing.flex_attention import flex_attention_lowering
 from engine.versions.loaded_modules import namespace, namespaces, replaced
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.events import Event, Log
@@ -82,6 +84,36 @@ def test_three_batch_sizes_give_all_others(run: Callable[[Step, int], None]) -> 
 def test_what_is_not_the_same_for_each_sample_is_refused(run: Callable[[Step, int], None]) -> None:
     with pytest.raises(NotAffine, match="not alike at batch 2 and"):
         LoopingTrace(*(traced(run, batch_size) for batch_size in (2, 3, 4)))
+
+
+@st.composite
+def steps_of_any_order(draw: st.DrawFn) -> Callable[[Step, int], None]:
+    """A step that makes tensors and frees some of them, in an order of its own at each batch."""
+    sizes = st.sampled_from((8, 16))
+    orders = {images: draw(st.lists(st.none() | sizes, max_size=8)) for images in (2, 3, 4)}
+    from_last = {images: draw(st.booleans()) for images in orders}
+
+    def run(step: Step, images: int) -> None:
+        alive: list[int] = []
+        for size in orders[images]:
+            if size is not None:
+                alive.append(step.make("copy", size))
+            elif alive:
+                step.free([alive.pop(-1 if from_last[images] else 0)])
+
+    return run
+
+
+@given(steps_of_any_order())
+def test_any_other_order_is_refused_as_one_that_is_not_alike(
+    run: Callable[[Step, int], None],
+) -> None:
+    traces = [traced(run, batch_size) for batch_size in (2, 3, 4)]
+    try:
+        every = LoopingTrace(*traces)
+    except NotAffine:
+        return
+    assert every.at(4) == traces[2]
 
 
 @pytest.mark.torch

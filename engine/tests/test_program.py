@@ -29,22 +29,34 @@ def script(tmp_path: Path) -> Path:
         ("-b 8", "-b", "-b 5"),
         ("train.batch_size=8 lr=1", "train.batch_size", "train.batch_size=5 lr=1"),
         ("+batch=8", "batch", "+batch=5"),
-        ("--lr 1", "batch_size", "--lr 1 --batch_size 5"),
+        ("--lr 1", "batch_size", "--lr 1 --batch_size=5"),
         ("--lr 1", "-b", "--lr 1 -b 5"),
         ("lr=1", "batch_size=", "lr=1 batch_size=5"),
         ("", "--batch_size=", "--batch_size=5"),
         ("--batch_size 8 --batch_size 9", "batch_size", "--batch_size 5 --batch_size 5"),
-        ("batch_size", "batch_size", "batch_size --batch_size 5"),
-        ("--batch_size", "batch_size", "--batch_size --batch_size 5"),
+        ("batch_size", "batch_size", "batch_size --batch_size=5"),
+        ("--batch_size", "batch_size", "--batch_size --batch_size=5"),
     ],
 )
 def test_a_flag_gets_another_value_or_is_added(arguments: str, flag: str, expected: str) -> None:
     assert with_flag(arguments.split(), flag, 5) == expected.split()
 
 
+def test_a_script_that_counts_its_words_gets_two(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    for code, expected in (
+        ("size = int(sys.argv[2])", ["--batch", "4"]),
+        ("size = int(sys.argv[-1])", ["--batch", "4"]),
+        ("parse(sys.argv[1:])", ["--batch=4"]),
+        ("for arg in sys.argv[1:]: key, val = arg.split('=')", ["--batch=4"]),
+    ):
+        script.write_text(code)
+        assert Program.of(script, batch_flag="batch").command_line(4) == expected
+
+
 def test_only_what_sets_the_batch_size_changes(script: Path) -> None:
     by_flag = Program.of(script, ["--lr", "1"], batch_flag="batch")
-    assert by_flag.command_line(4) == ["--lr", "1", "--batch", "4"]
+    assert by_flag.command_line(4) == ["--lr", "1", "--batch=4"]
     assert by_flag.command_line(None) == ["--lr", "1"]
     assert by_flag.environment(4) == {}
     by_variable = Program.of(script, batch_env="BATCH")

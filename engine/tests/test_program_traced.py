@@ -13,13 +13,9 @@ import torch
 from engine.cli.main import main
 from engine.core.errors import EngineError, InvalidInput
 from engine.gpus import GPUS
-from engine.interface.result import Trial
-from engine.measurement import cpu, programs
-from engine.measurement.protocol import TrialOrder
 from engine.script import program_trace, quiet
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed
-from engine.script.fork import Done, in_a_fork
 from engine.script.program import Program
 from engine.script.request import ScriptRequest
 from engine.script.trace import (
@@ -29,7 +25,7 @@ from engine.script.trace import (
 )
 from engine.script_analysis import predict_script
 from engine.tests.conftest import slow
-from engine.tests.scripts import A10
+from engine.tests.scripts import A10, real
 
 LOOP = """
 import argparse, os, sys
@@ -72,17 +68,6 @@ def loop(
     path = folder / "train.py"
     path.write_text(LOOP.format(last=last, before=before, made=made))
     return Program.of(path, arguments, flag, variable)
-
-
-def real(program: Program, batch_size: int) -> Trial:
-    """What a real run takes on the CPU."""
-    order = TrialOrder(program, batch_size)
-
-    def run(done: Done[Trial]) -> None:
-        torch.set_num_threads(1)  # those of OpenMP do not come along into a fork
-        programs.run_program(order, cpu.ProgramWatch(order), done)
-
-    return in_a_fork(run)
 
 
 class TestTheTrace:

@@ -8,7 +8,8 @@ import pytest
 
 from engine.script.program import Program
 from engine.script.trace import found_loaders, trace_script
-from engine.tests.scripts import A10
+from engine.tests.scripts import A10, real
+from engine.tracing.trace import Category
 
 SCRIPT = """
 import os, torch
@@ -83,3 +84,118 @@ def test_gradients_that_accumulate_end_no_step(folder: Path) -> None:
     update = BY_HAND["written to"].replace("\n    ", "\n        ")
     fed, _ = found_loaders(program(folder, f"if index % 4 == 3:\n      {update}"), A10)
     assert trace_script(fed, 32, A10).micro_batches == 4
+
+
+LOOPS = {
+    "plain tensors": """
+w, b = (torch.randn(s, device=device, requires_grad=True) for s in ((64, 512), (512,)))
+for x in batches:
+    loss = (x @ w + b).square().mean()
+    loss.backward()
+    with torch.no_grad():
+        for p in (w, b):
+            p -= 0.1 * p.grad
+            p.grad = None
+""",
+    "other plain tensors": """
+w, b = (torch.randn(s, device=device, requires_grad=True) for s in ((64, 512), (512,)))
+for x in batches:
+    loss = (x @ w + b).square().mean()
+    loss.backward()
+    w = (w - 0.1 * w.grad).detach().requires_grad_()
+    b = (b - 0.1 * b.grad).detach().requires_grad_()
+""",
+    "gradients that are asked for": """
+model = nn.Linear(64, 512).to(device)
+for x in batches:
+    weights = list(model.parameters())
+    gradients = torch.autograd.grad(model(x).square().mean(), weights)
+    for p, g in zip(weights, gradients):
+        p.data.add_(g, alpha=-0.1)
+""",
+    "gradients as functions": """
+model = nn.Linear(64, 512).to(device)
+weights = {name: p.detach() for name, p in model.named_parameters()}
+def loss_of(weights, x):
+    return torch.func.functional_call(model, weights, (x,)).square().mean()
+for x in batches:
+    gradients = torch.func.grad(loss_of)(weights, x)
+    weights = {name: p - 0.1 * gradients[name] for name, p in weights.items()}
+""",
+    "as soon as a gradient is there": """
+model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64)).to(device)
+@torch.no_grad()
+def update(p):
+    p.add_(p.grad, alpha=-0.1)
+    p.grad = None
+for p in model.parameters():
+    p.register_post_accumulate_grad_hook(update)
+for x in batches:
+    model(x).square().mean().backward()
+""",
+    "two networks in turn": """
+maker, critic = nn.Linear(64, 256).to(device), nn.Linear(256, 1).to(device)
+def update(model):
+    for p in model.parameters():
+        p.data.add_(p.grad.data, alpha=-0.1)
+        p.grad = None
+for x in batches:
+    made = maker(x)
+    critic(made.detach()).mean().backward()
+    update(critic)
+    critic(made).mean().backward()
+    update(maker)
+""",
+}
+HEAD = """
+import sys, torch
+from torch import nn
+
+size = int(sys.argv[-1])
+device = "cuda" if torch.cuda.is_available() else "cpu"
+batches = (torch.randn(size, 64, device=device) for _ in range(12))
+"""
+
+
+def hand_written(folder: Path, loop: str) -> Program:
+    path = folder / "train.py"
+    path.write_text(HEAD + loop)
+    return Program.of(path, (), "size")
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_an_update_by_hand_equals_real_steps_to_the_byte(folder: Path, loop: str) -> None:
+    program = hand_written(folder, loop)
+    predicted = trace_script(program, 64, None).peak_by_category()[0]
+    assert predicted == real(program, 64).peak_allocated_bytes
+
+
+def test_a_step_of_two_networks_has_both_updates(folder: Path) -> None:
+    trace = trace_script(hand_written(folder, LOOPS["two networks in turn"]), 64, A10)
+    backward = [one.name for one in trace.operations if one.phase == "backward"]
+    assert backward.count("aten.mm") == 1 + 2 + 1  # critic of itself, then critic and maker
+
+
+def test_plain_weights_are_told_from_activations(folder: Path) -> None:
+    trace = trace_script(hand_written(folder, LOOPS["plain tensors"]), 64, A10)
+    held = trace.peak_by_category()[1]
+    assert held[Category.PARAMETERS] == 4 * (64 * 512 + 512)
+
+
+def test_weights_that_something_else_follows_end_no_step(folder: Path) -> None:
+    """A critic's weights are clamped and an average follows them, as in WGAN."""
+    loop = """
+model, average = nn.Linear(64, 512).to(device), nn.Linear(64, 512).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for index, x in enumerate(batches):
+    model(x).mean().backward()
+    for p, q in zip(model.parameters(), average.parameters()):
+        p.data.clamp_(-1, 1)
+        q.data.lerp_(p.data, 0.1)
+    if index % 2:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    trace = trace_script(hand_written(folder, loop), 64, A10)
+    forward = [one.name for one in trace.operations if one.phase == "forward"]
+    assert forward.count("aten.addmm") == 2

@@ -1,4 +1,4 @@
-"""What a custom step sees of CUDA while it is traced for a catalogue GPU."""
+"""CUDA as a custom step sees it while it is traced for a catalogue GPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.core.errors import NotPredictable
 from engine.gpus import GPUS
 from engine.script.machine import pretended_machine
 from engine.script.trace import CannotTrace, trace_script
@@ -102,6 +103,9 @@ def on_a10(code: str) -> dict[str, object]:
     return names
 
 
+DEFAULT_TYPE, PLAIN = "torch.set_default_tensor_type", "torch.FloatTensor"
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -133,6 +137,15 @@ def on_a10(code: str) -> dict[str, object]:
         "x = torch.nn.Linear(2, 2).to(0).weight",
         "x = torch.ones(3).to(torch.device(0))",
         "x = torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())(torch.ones(1, 2))",
+        "x = torch.cuda.FloatTensor(2, 3).fill_(1.0)",
+        "x = torch.cuda.LongTensor([1, 2])",
+        "x = torch.cuda.DoubleTensor(__import__('numpy').ones((2, 3)))",
+        "x = torch.cuda.HalfTensor(torch.Size([2, 3]))",
+        "x = torch.ones(3).cuda().new([1.0, 2.0])",
+        "x = torch.ones(3).cuda().new(2, 3).zero_()",
+        "x = torch.nn.Linear(2, 2).cuda().share_memory().weight",
+        f"{DEFAULT_TYPE}(torch.cuda.FloatTensor); x = torch.ones(3); {DEFAULT_TYPE}('{PLAIN}')",
+        f"{DEFAULT_TYPE}('torch.cuda.HalfTensor'); x = torch.ones(3); {DEFAULT_TYPE}('{PLAIN}')",
     ],
 )
 def test_a_tensor_knows_that_it_is_on_the_gpu(code: str) -> None:
@@ -404,3 +417,31 @@ def make_step(batch_size):
         for device in ("cuda", "cpu")
     )
     assert (gpu.events, gpu.sizes, gpu.operations) == (cpu.events, cpu.sizes, cpu.operations)
+
+
+def test_a_type_on_the_gpu_has_its_tensors_alone() -> None:
+    kinds = "torch.ones(1).cuda(), torch.ones(1), torch.ones(1).cuda().long()"
+    code = f"seen = [isinstance(one, torch.cuda.FloatTensor) for one in ({kinds})]"
+    assert on_a10(code)["seen"] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["torch.cuda.CUDAGraph()", "torch.cuda.make_graphed_callables(torch.nn.Linear(1, 1), ())"],
+)
+def test_cuda_graphs_are_refused_by_name(code: str) -> None:
+    with pytest.raises(NotPredictable, match="CUDA graphs"):
+        on_a10(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.cuda.memory._record_memory_history(max_entries=9)",
+        "torch.cuda.memory._dump_snapshot('memory.pickle')",
+        "torch.cuda.profiler.start(); torch.cuda.profiler.stop()",
+        "torch.cuda.utilization() + torch.cuda.temperature()",
+    ],
+)
+def test_what_only_looks_at_the_gpu_goes_on(code: str) -> None:
+    on_a10(code)

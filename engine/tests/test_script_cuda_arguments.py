@@ -1,4 +1,4 @@
-"""What stands in for CUDA's functions while a script is traced takes what these take."""
+"""Stand-ins for CUDA's functions while a script is traced take what these take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REAL = {module: dict(vars(module)) for module in MODULES}
 
 
 def stand_ins() -> Iterator[tuple[ModuleType, str, Any, Any]]:
-    """What the pretended machine replaces: module, name, the real one, the stand-in."""
+    """Replacements of the pretended machine: module, name, the real one, the stand-in."""
     for module, real in REAL.items():
         for name, one in real.items():
             if callable(one) and vars(module)[name] is not one:
@@ -42,7 +42,8 @@ def on_a10(code: str) -> dict[str, Any]:
 
 def test_all_that_is_replaced_takes_what_the_real_one_takes() -> None:
     with pretended_machine(A10):
-        replaced = list(stand_ins())
+        # Types of tensors (torch.cuda.FloatTensor) are built in and have no signature.
+        replaced = [one for one in stand_ins() if not one[1].endswith("Tensor")]
         for module, name, real, stand_in in replaced:
             assert arguments(stand_in) == arguments(real), f"{module.__name__}.{name}"
     names = {f"{module.__name__}.{name}" for module, name, _, _ in replaced}

@@ -73,7 +73,7 @@ class TestHash:
 
 
 class TestRequest:
-    """What a lab stores of a script."""
+    """A script as a lab stores it."""
 
     def test_it_survives_json(self) -> None:
         program = TracedProgram("train.py", HASH, ("train.py",), ("--lr", "1"))

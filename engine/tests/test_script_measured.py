@@ -14,7 +14,8 @@ from engine import script_analysis
 from engine.cli.main import main
 from engine.core.errors import DoesNotFit, InvalidInput, MeasurementFailed
 from engine.events import Event, Log
-from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source, Trial
 from engine.measurement import analysis, cpu, environment, parent, rounds
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.script.factory import Factory

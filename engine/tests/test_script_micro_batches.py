@@ -80,6 +80,7 @@ def test_the_trace_is_that_of_every_micro_batch(
     assert found == whole
     assert found.operations == whole.operations
     assert found.micro_batches == whole.micro_batches == accumulated
+    assert found.optimizers == whole.optimizers == ("AdamW",)
     assert found.host_bytes == whole.host_bytes
     assert said in caveats[0]
 

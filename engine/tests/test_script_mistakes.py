@@ -10,7 +10,7 @@ import pytest
 from engine import script_analysis
 from engine.cli.main import main
 from engine.core.errors import EngineError, InvalidInput
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.measurement.parent import local_device
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed

@@ -13,7 +13,8 @@ from engine.cli.main import main
 from engine.core.errors import DoesNotFit, InvalidInput
 from engine.examples import my_training
 from engine.gpus import GPUS
-from engine.interface.result import AnalysisResult, Source
+from engine.interface.result import AnalysisResult, OptimizerStep
+from engine.interface.trial import Source
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.trace import CannotTrace, trace_script
@@ -54,6 +55,10 @@ class TestPredicted:
         assert result.curve
         assert any("Nothing was run" in caveat for caveat in result.caveats)
         json.dumps(result.to_dict())
+
+    def test_the_answer_knows_the_optimizer_step(self) -> None:
+        result = engine.analyze(my_training.make_step, gpu="t4", batch_multiple=256)
+        assert result.optimizer_step == OptimizerStep(["AdamW"], 1, 1, gpus=1)
 
     def test_code_that_cannot_be_predicted_gives_no_number(
         self, folder: Path, capsys: pytest.CaptureFixture[str]

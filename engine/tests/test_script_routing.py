@@ -59,11 +59,34 @@ SPLIT = """if number: break
             parts = zip(self.experts, x[rows].split(counts))
             made = torch.cat([one(part) for one, part in parts])
             out.index_add_(0, rows, made * weights.flatten()[order, None])"""
-WAYS = {"where": WHERE, "one_hot": ONE_HOT, "mask": MASK, "split": SPLIT}
+GATES = "gates = torch.zeros(len(x), EXPERTS).scatter(1, chosen, weights)"
+GATED = f"""if number: break
+            {GATES}
+            order = torch.nonzero(gates).sort(0)[1][:, 1]
+            rows = torch.nonzero(gates)[order, 0]
+            counts = (gates > 0).sum(0).tolist()
+            made = [one(part) for one, part in zip(self.experts, x[rows].split(counts))]
+            out = out.index_add(0, rows, torch.cat(made))"""
+COLUMN = f"""{GATES}
+            row, = torch.where(gates[:, number] != 0)
+            out.index_add_(0, row, expert(x[row]) * gates[row, number, None])"""
+SET = """mask = torch.zeros(len(x), EXPERTS, dtype=torch.bool)
+            mask.scatter_(-1, chosen, True)
+            row = mask[:, number].nonzero().squeeze(1)
+            out.index_add_(0, row, expert(x[row]))"""
+WAYS = {
+    "where": WHERE,
+    "one_hot": ONE_HOT,
+    "mask": MASK,
+    "split": SPLIT,
+    "gates": GATED,
+    "column of gates": COLUMN,
+    "mask set at choices": SET,
+}
 
 
 @pytest.mark.parametrize("selecting", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize("choosing", [TOPK, "self.gate(x).max(-1, keepdim=True)"])
+@pytest.mark.parametrize("choosing", [TOPK, "self.gate(x).softmax(-1).max(-1, keepdim=True)"])
 def test_all_experts_together_get_what_was_chosen(
     folder: Path, choosing: str, selecting: str
 ) -> None:

@@ -133,7 +133,7 @@ def sharded(
 
 
 def padded_bytes(shapes: tuple[tuple[int, ...], ...], processes: int) -> int:
-    """Of all parameters, in fp32, each padded to an equal share for every process."""
+    """Bytes of all parameters, in fp32, each padded to an equal share for every process."""
     return processes * sum(4 * -(-shape[0] // processes) * prod(shape[1:]) for shape in shapes)
 
 
@@ -249,7 +249,7 @@ def test_two_real_processes_need_what_is_predicted_plus_gloos_copies(
 
 
 def in_two_processes(folder: Path, code: str, argument: str) -> list[str]:
-    """What each of two processes says in the end, which find each other as torchrun's do."""
+    """Last words of two processes, which find each other as torchrun's do."""
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
     here = {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(folder)]), "OMP_NUM_THREADS": "1"}
@@ -375,7 +375,8 @@ def test_nccl_takes_memory_and_the_answer_says_what_it_is_of(folder: Path) -> No
     [
         (
             "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP; FSDP(model)",
-            r"FullyShardedDataParallel \(FSDP1\) is not traced; use fully_shard",
+            r"FullyShardedDataParallel \(FSDP1\) is not traced; use fully_shard .* "
+            r"memorymark predict MODEL --parallelism fsdp\. There is no",
         ),
         (
             "from torch.distributed.fsdp import CPUOffloadPolicy; "

@@ -63,6 +63,7 @@ def test_every_batch_is_padded_as_the_worst_one_is(tmp_path: Path, batch_size: i
     assert found.peak_by_category() == expected.peak_by_category()
     (said,) = (one for one in found.caveats if one not in expected.caveats)
     assert "the largest of the 110 that were read (up to 96 long)" in said
+    assert "The longest sample has index 100, counted from 0 (96 long): put it first" in said
 
 
 JOINED = """

@@ -1,4 +1,4 @@
-"""What a prediction of a script says where the traced steps do not tell all."""
+"""Caveats of a script's prediction where the traced steps do not tell all."""
 
 from __future__ import annotations
 

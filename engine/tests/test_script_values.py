@@ -1,4 +1,4 @@
-"""What a custom step gets where it reads values of tensors that have none."""
+"""Values that a custom step gets where it reads tensors that have none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.measurement.protocol import TrialOrder
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import Factory
 from engine.script.trace import CannotTrace, trace_script
-from engine.tests.scripts import A10, linear, written
+from engine.tests.scripts import A10, written
 
 READING = """
 import torch
@@ -63,6 +63,9 @@ SAME_EITHER_WAY = {
     "y[:batch_size, None])",
     "numbers of an inference mode": f"{PLAIN}\n        with torch.inference_mode(): "
     "print(model(x).mean().item(), x.tolist()[0], bool((x > 1).any()), f'{loss:.2f}')",
+    "numbers made in an inference mode": f"{PLAIN}\n        with torch.inference_mode():\n"
+    "            right = (model(x) > 0).flatten().sum(dtype=torch.float32) * (100.0 / 8)\n"
+    "        print(right.item(), float(right), bool(right > 1), right.cpu().tolist())",
     "a condition that only prints": f"{PLAIN}\n        if loss > 7: print('high', loss * 2)",
     "a condition that prints what several operators compute": f"{PLAIN}\n"
     "        if (loss.abs() - 1).square() > 0.5: print(loss.exp().log(), x.std(0).min(), x.mean())",
@@ -138,12 +141,56 @@ def test_the_error_is_that_of_the_attempt_that_got_furthest(folder: Path) -> Non
         trace_script(written(folder, code), 8, A10)
 
 
-def test_an_optimizer_that_searches_by_values_is_refused(folder: Path) -> None:
-    last = "torch.optim.LBFGS([w], line_search_fn='strong_wolfe').step(closure)"
-    code = "w = torch.randn(4, requires_grad=True)\n        def closure():\n"
-    code += "            l = (w * w).sum(); l.backward(); return l\n        "
-    with pytest.raises(CannotTrace, match="depends on a tensor's value"):
-        trace_script(linear(folder, last=code + last), 2, A10)
+SHIRA = """
+        weight = torch.randn(64, 64)
+        chosen = torch.randperm(64 * 64)[:100].to(weight.device)
+        mask = torch.zeros(64, 64).view(1, -1)
+        mask = mask.scatter_(1, chosen.unsqueeze(0), torch.ones(1, 100)).view(64, 64)
+        rows, columns = torch.where(mask == 1.0)
+        assert rows.shape == (100,)
+        rest = weight[~mask.bool()]
+        assert rest.shape == (64 * 64 - 100,)
+"""
+
+
+def test_a_mask_set_at_different_indices_chooses_as_many(folder: Path) -> None:
+    """As PEFT's SHiRA does, which checks how many weights its mask has."""
+    trace = trace_script(
+        written(folder, READING.replace("{body}", SHIRA + "        " + PLAIN)), 8, A10
+    )
+    assert not any("as large as it can be" in caveat for caveat in trace.caveats)
+
+
+CONTRASTIVE = """
+        seen = model[0](torch.randn(2 * batch_size, 16))
+        alike = seen @ seen.T
+        twin = torch.arange(batch_size).repeat(2)
+        same = (twin[:, None] == twin[None]).float()
+        {others}
+        positive = alike[same.bool()].view(len(seen), -1)
+        negative = alike[~same.bool()].view(len(seen), -1)
+        loss = torch.cat([positive, negative], 1).logsumexp(1).mean() + model(x).mean()
+"""
+OTHERS = {
+    "eye": """others = ~torch.eye(len(seen), dtype=torch.bool)
+        alike, same = (one[others].view(len(seen), -1) for one in (alike, same))""",
+    "eye of real numbers": """others = 1 - torch.eye(len(seen))
+        alike, same = (one[others == 1].view(len(seen), -1) for one in (alike, same))""",
+    "diagonal filled": """others = torch.ones(len(seen), len(seen), dtype=torch.bool)
+        others.fill_diagonal_(False)
+        alike, same = (one[others].view(len(seen), -1) for one in (alike, same))""",
+}
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+def test_pairs_of_a_contrastive_loss_are_as_many_as_in_a_real_step(
+    folder: Path, others: str
+) -> None:
+    """As SimCLR chooses them: all but each with itself, then those alike and the others."""
+    body = CONTRASTIVE.replace("{others}", others)
+    factory = written(folder, READING.replace("{body}", body))
+    measured = cpu.run_trial(TrialOrder(factory, 8))
+    assert trace_script(factory, 8, None).peak_by_category()[0] == measured.peak_allocated_bytes
 
 
 @pytest.mark.parametrize(

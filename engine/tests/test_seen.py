@@ -1,4 +1,4 @@
-"""What an answer says that its trace of a script saw."""
+"""Sights of a script's trace, as an answer reports them."""
 
 from __future__ import annotations
 

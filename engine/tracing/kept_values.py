@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
-from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
+
+from ..versions.patches import patched
 
 _aten = torch.ops.aten
 
@@ -30,8 +31,10 @@ _SERIES = {
     _aten.arange.start_step,
     _aten.linspace.default,
 }
+_DIAGONALS = {_aten.eye.default, _aten.eye.m}
 _WRITTEN_DOWN = {
     *_SERIES,
+    *_DIAGONALS,
     _aten.full.default,
     _aten.ones.default,
     _aten.zeros.default,
@@ -54,7 +57,13 @@ class KeptValues(FakeTensorMode):
         A build with CUDA would pretend to have eight GPUs from then on, so that tensors can be
         there, and autograd would start threads for them (:mod:`.hidden_gpus`). Ours are on the CPU.
         """
-        with patch.object(torch._C, "_ensureCUDADeviceGuardSet", lambda: None, create=True):
+        with patched(
+            torch._C,
+            "_ensureCUDADeviceGuardSet",
+            lambda: None,
+            why="a build with CUDA would pretend to have eight GPUs from then on",
+            is_missing_in_some=True,
+        ):
             entered: Self = super().__enter__()
             return entered
 
@@ -158,7 +167,8 @@ class KeptValues(FakeTensorMode):
             return None
         with _disable_current_modes():
             real = func(*args, **kwargs)
-        if real.is_floating_point() and func not in _SERIES and not self.keeps_whole_reals:
+        patterned = func in _SERIES or func in _DIAGONALS  # hardly a parameter begins so
+        if real.is_floating_point() and not patterned and not self.keeps_whole_reals:
             return None
         if not self.may_turn_const(real):
             return None
@@ -206,6 +216,8 @@ def _few(func: Any, args: Sequence[Any]) -> bool:
         return True
     if func is _aten.linspace.default:
         return int(args[2]) <= MAX_KNOWN
+    if func in _DIAGONALS:
+        return int(args[0]) * int(args[-1]) <= MAX_KNOWN
     return torch.Size(args[0]).numel() <= MAX_KNOWN
 
 

@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .fake_kernels import INSTEAD, as_real_kernels
-from .kept_values import KeptValues
+from .kept_values import MAX_KNOWN, KeptValues
 from .operations import tensors_in
 
 Scalar = bool | int | float
@@ -79,6 +79,7 @@ _UNSCALING = _aten._amp_foreach_non_finite_check_and_unscale_.default
 _COPIED = (_aten.clone.default, _aten._to_copy.default)
 _QUANTIFYING: dict[Any, Callable[..., bool]] = {_aten.all.default: all, _aten.any.default: any}
 _SUMMED = (_aten.sum.default, _aten.sum.dim_IntList)
+_TRIANGULAR = (_aten.tril.default, _aten.triu.default)
 _SAME_FOR_ANY_REAL = (_aten.eq.Scalar, _aten.ne.Scalar, _aten.index.Tensor, *_COPIED)
 _NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
 _FOLLOWED = {
@@ -181,12 +182,24 @@ class KnownValues(KeptValues):
             self._follow(func, args, kwargs, output)
         return output
 
+    def _keep_triangle(self, func: Any, args: Sequence[Any], output: Any) -> None:
+        """Keep the values of a triangle of one value, such as a causal mask."""
+        value = self._only_value(args[0])
+        if value is None or output.constant is not None or output.numel() > MAX_KNOWN:
+            return
+        with _disable_current_modes():
+            filled = torch.full(args[0].shape, value, dtype=args[0].dtype)
+            output.constant = func(filled, *args[1:])
+        self.fake_tensor_converter.add_constant_storage_mapping(output)
+
     def _follow(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
     ) -> None:
         if func._schema.is_mutable:
             self._write(func, args, kwargs)
             return
+        if func in _TRIANGULAR:
+            self._keep_triangle(func, args, output)
         if func not in _FOLLOWED or getattr(output, "constant", None) is not None:
             return  # of what is kept, every value is known
         held = self._in(args[0]) if args and isinstance(args[0], torch.Tensor) else None

@@ -44,7 +44,10 @@ class LoopingTrace:
     third: Trace
 
     def __post_init__(self) -> None:
-        given = self.at(self.third.batch_size)
+        try:
+            given = self.at(self.third.batch_size)
+        except NotRepeating as error:
+            raise _not_alike(self.first, self.third) from error
         alike = given == self.third and given.operations == self.third.operations
         if not alike or given.host_bytes != self.third.host_bytes:
             raise _not_alike(self.first, self.third)

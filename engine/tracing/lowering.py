@@ -32,7 +32,7 @@ from .convolutions import workspaces as convolution_workspaces
 from .decompositions import workspace_bytes
 from .operations import is_matrix_product
 from .packed_sequences import packing_operators
-from .recorder import Temporary
+from .recorded import Temporary
 from .recurrent_cells import cell_kernels, cell_operators
 from .recurrent_layers import layer_kernels, layer_operators
 from .recurrent_layers import workspace_bytes as layers_workspace_bytes

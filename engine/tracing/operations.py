@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -37,7 +37,15 @@ _NORMS = {
     for way in ("", "_backward")
 }
 _RECURRENT = (torch.ops.aten._cudnn_rnn, torch.ops.aten._cudnn_rnn_backward)
-_EMBEDDING = torch.ops.aten.embedding
+_BATCH_NORM, _LAYER_NORMS = "batch_norm", ("layer_norm", "rms_norm")
+_LOOKUPS = {
+    getattr(torch.ops.aten, name)
+    for name in ("embedding", "gather", "index", "index_select", "nll_loss_forward")
+}
+"""They read numbers of their first tensor, not the whole of it."""
+_COPIES = tuple(getattr(torch.ops.aten, name) for name in ("_to_copy", "copy_", "clone"))
+_LOSS_BACKWARD = torch.ops.aten.nll_loss_backward
+"""Needs the shape of what its forward pass read, no more."""
 _ASKING = torch.ops.aten._local_scalar_dense
 """Reads a value. ``tolist()`` reads each here, and copies all at once for real."""
 
@@ -82,18 +90,56 @@ def cost(
         return None
     written = outputs or _mutated(func, args, kwargs)
     packet = func._overloadpacket
-    # An embedding reads the rows that it returns, not the whole table.
-    read = [*inputs[1:], *outputs] if packet is _EMBEDDING else inputs
     return Operation(
         name=operator_name(func),
         dtype=str((inputs or outputs)[0].dtype).removeprefix("torch."),
         flops=_flops(packet, args, kwargs, output),
-        bytes_moved=sum(_bytes(tensor) for tensor in (*read, *written))
+        bytes_moved=_bytes_read(packet, inputs, written)
+        + sum(map(_bytes, written))
         + 2 * kwargs.get("unseen_bytes", 0),  # of our own kernels, in memory that no tensor has
         phase=phase,
         shape=_shape(func, args, kwargs, output),
         channels_last=packet in (*_CONVOLUTIONS, *_NORMS) and _is_channels_last(inputs),
+        unrolled=_is_unrolled(func, inputs, written),
     )
+
+
+def _bytes_read(
+    packet: Any, inputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
+) -> int:
+    if packet in _LOOKUPS:
+        table, *rest = inputs
+        looked_up = max(tensor.numel() for tensor in (*rest, written[0]))
+        return min(_bytes(table), looked_up * table.element_size()) + sum(map(_bytes, rest))
+    if packet is _LOSS_BACKWARD:
+        return sum(_bytes(tensor) for tensor in inputs if tensor.shape != written[0].shape)
+    return sum(map(_bytes, inputs))
+
+
+def _is_unrolled(
+    func: Any, inputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
+) -> bool:
+    """The value of :attr:`~engine.tracing.trace.Operation.unrolled`.
+
+    ``gpu_kernel_impl`` in ``aten/src/ATen/native/cuda/CUDALoops.cuh`` loads several numbers at once
+    where every tensor lies in memory like the result, in the format that it computes in. Casts to
+    half precision do so too (``Copy.cu``).
+    """
+    copies = func._overloadpacket in _COPIES
+    if not written or not (copies or torch.Tag.pointwise in func.tags):
+        return False
+    given = [tensor for tensor in inputs if tensor.dim()]
+    result = written[0]
+    if any(_layout(tensor) != _layout(result) for tensor in given):
+        return True
+    formats = {one.dtype for one in (*given, *written) if one.is_floating_point()}
+    casts_down = copies and inputs[-1].itemsize > result.itemsize
+    return len(formats) > 1 and not casts_down
+
+
+def _layout(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    """Sizes and strides, where there is more than one element."""
+    return [pair for pair in zip(tensor.shape, tensor.stride(), strict=True) if pair[0] != 1]
 
 
 def _shape(
@@ -105,7 +151,8 @@ def _shape(
         return _grouped_shape(args)
     if packet in _MATRIX_PRODUCTS:
         left, right = [value for value in args if isinstance(value, torch.Tensor)][-2:]
-        return (math.prod(left.shape[:-2]), left.shape[-2], right.shape[-1], left.shape[-1])
+        sizes = (math.prod(left.shape[:-2]), left.shape[-2], right.shape[-1], left.shape[-1])
+        return (*sizes, int(left.stride(-1) != 1 and right.stride(-2) != 1))
     if packet in own_products:
         left, right = (args[place] for place in own_products[packet])
         return (1, *left.shape[:1], *right.shape)
@@ -116,6 +163,11 @@ def _shape(
         query, key = args[backward : backward + 2]
         batch, heads, length, width = query.shape
         return (batch * heads, length, key.shape[2], width, int(_is_causal(func, args, kwargs)))
+    name = str(packet)
+    if _BATCH_NORM in name:
+        return (args[0].shape[1],)
+    if any(norm in name for norm in _LAYER_NORMS):
+        return (math.prod(args[1 + ("backward" in name)]),)
     return ()
 
 

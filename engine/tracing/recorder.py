@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
 
 from ..allocator.caching import ALLOCATE, FREE
 from .accumulation import as_accumulated, held_by_engine
-from .column_sums import ColumnSum
+from .beside import runs_beside
 from .excerpts import Excerpt, Moment, frees_in_order
 from .module_names import ModuleNames
 from .operations import cost, operator_name, tensors_in
+from .operator_mode import OperatorMode
+from .recorded import MemoryLimitExceeded, Recorded, Temporaries, Temporary
 from .trace import RECOMPUTATION, Category, Trace
 from .whole_operators import arrives_whole, in_parts
 
@@ -33,61 +34,8 @@ _CAST = torch.ops.aten._to_copy.default
 _CATEGORIES = {"inputs": Category.INPUTS, "outputs": Category.OUTPUTS, "cache": Category.CACHE}
 """Categories of tensors in phases that make one category only."""
 
-Temporaries = Callable[[str, Any, tuple[Any, ...]], Iterable["Temporary"]]
 
-
-@dataclass(frozen=True)
-class Temporary:
-    """Memory that a kernel takes besides its result.
-
-    Attributes:
-        size: In bytes.
-        kept: Whether it stays allocated for good, as a cached workspace does.
-        sums: The sum over columns whose scratch it is, if any.
-    """
-
-    size: int
-    kept: bool = False
-    sums: ColumnSum | None = None
-
-
-class Recorded(Protocol):
-    """A training run, as a recorder needs it."""
-
-    @property
-    def model(self) -> torch.nn.Module:
-        """The trained model; it may come to be in the first recorded step."""
-
-    @property
-    def optimizer(self) -> HasState | None:
-        """The optimizer of the model."""
-
-    @property
-    def phase(self) -> str:
-        """``inputs``, ``forward``, ``backward``, ``optimizer`` or ``idle``."""
-
-
-class HasState(Protocol):
-    """An optimizer, as far as its memory goes."""
-
-    @property
-    def state(self) -> Mapping[Any, Any]:
-        """Its state by parameter."""
-
-
-class MemoryLimitExceeded(MemoryError):
-    """The tensors alive take more than the memory limit.
-
-    Attributes:
-        needed_bytes: Sum of the tensors alive, with the one that was one too many.
-    """
-
-    def __init__(self, needed_bytes: int, limit_bytes: int) -> None:
-        self.needed_bytes = needed_bytes
-        super().__init__(f"{needed_bytes:,} bytes of tensors needed, {limit_bytes:,} allowed")
-
-
-class MemoryRecorder(TorchDispatchMode):
+class MemoryRecorder(OperatorMode):
     """Records allocations, frees and operations while it is the active dispatch mode.
 
     Args:
@@ -125,8 +73,13 @@ class MemoryRecorder(TorchDispatchMode):
         # To hear of their deaths. Kept here and not in a registry of the process, so that a
         # recorder that is done goes away, and the model that it recorded with it.
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self._host_bytes = 0
+        self._host_bytes = self._host_peak_bytes = 0
         self._on_host: dict[int, weakref.ref[torch.UntypedStorage]] = {}  # by address
+        # Storages that threads beside training know, too, those that they made, and the tensors
+        # that have gone of them; addresses and ids.
+        self._shared: set[int] = set()
+        self._made_beside: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._gone: list[int] = []
         self._hooks: list[RemovableHandle] = []
         self._repeating = False
         self._engine_alone = held_by_engine()
@@ -151,17 +104,18 @@ class MemoryRecorder(TorchDispatchMode):
         """
         self.begin_step()
         # Cycles would be freed whenever the collector happens to come by; a trace must not depend
-        # on it.
+        # on it. Those that the step made are freed at its end.
         gc.disable()
         try:
             with self._modules.watching(), self:
                 yield
+            gc.collect(0)
+            self.end_step()
         except BaseException:
             self._remove_hooks()
             raise
         finally:
             gc.enable()
-        self.end_step()
 
     def end_step(self) -> None:
         """Sort what the step made: only at its end is it all there."""
@@ -172,6 +126,22 @@ class MemoryRecorder(TorchDispatchMode):
         if self._training.optimizer is not None:
             self._sort_state(self._training.optimizer.state)
         self._tidy(self.trace.last_step)
+
+    def peaks_since(self) -> tuple[int, int]:
+        """The most bytes on the device, and on the host, since the last call."""
+        peaks = self.peak_bytes, self._host_peak_bytes
+        self.peak_bytes, self._host_peak_bytes = self.live_bytes, self._host_bytes
+        return peaks
+
+    def finish(self) -> Trace:
+        """The trace, to which nothing is added from now on.
+
+        What the steps leave behind is freed at some time after them: a model that is part of a
+        cycle, such as one whose module caches a bound method, when the collector comes by.
+        """
+        self._storages.clear()
+        self._on_host.clear()
+        return self.trace
 
     def know_model(self) -> None:
         """Know the parameters of what is trained, and the names of its modules, from now on."""
@@ -216,26 +186,15 @@ class MemoryRecorder(TorchDispatchMode):
         for hook in self._hooks:
             hook.remove()
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here: PyTorch's guard against that would cost a tenth of a trace."""
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator, then record what it made and what it cost."""
         if func is _ASKING_FOR_THE_DEVICE and isinstance(args[0], FakeTensor):
             return args[0].fake_device  # two calls of three are this one
-        kwargs = kwargs or {}
         if self._repeating:
             return func(*args, **kwargs)
         if arrives_whole(func):
             return in_parts(self, func, args, kwargs)
+        self._take_over((args, kwargs))
         func = as_accumulated(func, args, kwargs, self._engine_alone)
         output = func(*args, **kwargs)
         phase = self._training.phase
@@ -303,11 +262,54 @@ class MemoryRecorder(TorchDispatchMode):
 
         self._on_host[address] = weakref.ref(storage, left)
         self._host_bytes += size
+        self._host_peak_bytes = max(self._host_peak_bytes, self._host_bytes)
         self.trace.host_bytes = max(self.trace.host_bytes, self._host_bytes)
 
     def _died(self, address: int) -> None:
         del self._storages[address]
-        self._bury(address)
+        if address in self._shared or runs_beside():
+            self._shared.discard(address)
+            self._gone.append(self._ids.pop(address))
+        else:
+            self._bury(address)
+
+    def share(self, tensors: Sequence[torch.Tensor]) -> None:
+        """A thread beside training uses these: when it lets them go is recorded by the step."""
+        addresses = {tensor.untyped_storage()._cdata for tensor in tensors}
+        self._shared |= addresses & self._ids.keys()
+
+    def made_beside(self, tensors: Sequence[torch.Tensor]) -> None:
+        """A thread beside training made these: they are recorded once training sees them."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            address = storage._cdata
+            if address not in self._ids and (self._counted is None or self._counted(tensor)):
+                left = partial(self._left_beside, address)
+                self._made_beside.setdefault(address, weakref.ref(storage, left))
+
+    def _left_beside(self, address: int, _: object) -> None:
+        self._made_beside.pop(address, None)
+
+    def _take_over(self, value: Any) -> None:
+        for tensor in tensors_in(value) if self._made_beside else ():
+            storage = tensor.untyped_storage()
+            if self._made_beside.pop(storage._cdata, None) is not None:
+                self._know_from_beside(storage)
+
+    def _know_from_beside(self, storage: torch.UntypedStorage) -> None:
+        self._shared.add(storage._cdata)
+        self._know(storage, self._allocate(storage.nbytes(), Category.INPUTS, "", ""))
+
+    def settle(self) -> None:
+        """Record what threads beside training have made and let go since the last time."""
+        for address, known in list(self._made_beside.items()):
+            storage = known()
+            if storage is not None:
+                del self._made_beside[address]
+                self._know_from_beside(storage)
+        gone, self._gone = sorted(self._gone), []
+        for tensor_id in gone:
+            self._free(tensor_id)
 
     def _bury(self, address: int) -> None:
         self._free(self._ids.pop(address))

@@ -76,11 +76,15 @@ class Operation:
         phase: Phase of the step: ``inputs``, ``forward``, ``backward``, ``recomputation`` in
             between, ``optimizer`` or ``idle``.
         shape: Sizes that decide the efficiency of its kernel. For a matrix product: number of
-            products, rows, columns and the length of the sums. For a convolution, forward or
+            products, rows, columns, the length of the sums, and 1 if both matrices lie across
+            the sums in memory, where that was seen. For a convolution, forward or
             backward: positions that the kernel visits in all images, the weight's first two
             dimensions, its taps and the groups. For an attention kernel: batch times heads,
-            queries, keys, width of a head, and 1 if it is causal. Empty for others.
+            queries, keys, width of a head, and 1 if it is causal. For a batch norm: its channels.
+            For a layer norm: the length of its rows. Empty for others.
         channels_last: Whether a convolution or a norm works on images in that layout.
+        unrolled: Whether its tensors lie in memory unlike one another, or differ in format: a
+            kernel of elements then loads them one by one, several at once otherwise.
     """
 
     name: str
@@ -90,6 +94,7 @@ class Operation:
     phase: str
     shape: tuple[int, ...] = ()
     channels_last: bool = False
+    unrolled: bool = field(default=False, compare=False)  # a batch of one needs no broadcasting
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -109,6 +114,7 @@ class Operation:
             self.phase,
             tuple(shape),
             self.channels_last,
+            self.unrolled,
         )
 
 
@@ -140,6 +146,7 @@ class Trace:
         host_bytes: The most that tensors took at once that were not on the device.
         micro_batches: Number of batches of that size that the last step accumulates, as far as it
             can be seen.
+        optimizers: Classes of the optimizers that stepped in a script, such as ``AdamW``.
         world_size: GPUs that share the step, this being the first of them.
         divided_by: GPUs that the script divides its batch among; 1 if each has the whole.
         computed: Whether a part of it follows what a program's source says, which did not run.
@@ -164,6 +171,7 @@ class Trace:
     tf32: bool = False
     host_bytes: int = field(default=0, compare=False)
     micro_batches: int = field(default=1, compare=False)
+    optimizers: tuple[str, ...] = field(default=(), compare=False)
     world_size: int = 1
     divided_by: int = field(default=1, compare=False)
     computed: bool = field(default=False, compare=False)

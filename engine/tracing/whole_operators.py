@@ -1,7 +1,8 @@
-"""Operators that arrive whole, as those that are made of others do under ``inference_mode``.
+"""Operators that arrive whole, though they are made of others.
 
-Elsewhere autograd takes them apart before a dispatch mode sees them: ``item()`` reads a value and
-``linear`` is a matrix product. Without autograd a mode has to do so itself.
+Autograd takes them apart before a dispatch mode sees them: ``item()`` reads a value and ``linear``
+is a matrix product. Under ``inference_mode``, and later of the tensors that were made there, a mode
+has to do so itself.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _COMPOSITE = "CompositeImplicitAutograd"
-
-
-def arrives_whole(func: Any) -> bool:
-    """Whether an operator is made of others that autograd has not taken it apart into."""
-    return torch.is_inference_mode_enabled() and _is_composite(func)
+_OWN_KERNEL = "CPU"
+"""A build without CUDA has no kernels for it; what has one there has one here."""
 
 
 @cache
-def _is_composite(func: Any) -> bool:
+def arrives_whole(func: Any) -> bool:
+    """Whether an operator that a mode sees is made of others: autograd has left it whole.
+
+    One that has a kernel besides, such as ``silu_backward``, runs that one.
+    """
     if func.namespace == "prim":  # no operators of the dispatcher
         return False
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE))
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return bool(has_kernel(func.name(), _COMPOSITE)) and not has_kernel(func.name(), _OWN_KERNEL)
 
 
 def in_parts(

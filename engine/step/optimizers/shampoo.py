@@ -22,7 +22,7 @@ _BETA1, _BETA2 = 0.9, 0.999
 _EPSILON = 1e-6
 _POWER_ITERATIONS = 100
 _MAX_ITERATIONS = 100
-_TOLERANCE, _MOST_ERROR_GROWTH = 1e-3, 1.2
+_TOLERANCE, _MAX_ERROR_GROWTH = 1e-3, 1.2
 
 
 class Shampoo(torch.optim.Optimizer):
@@ -259,7 +259,7 @@ def _inverse_root(matrix: torch.Tensor, power: int, iterations: int | None) -> t
         torch.matmul(root, factor, out=next_root)
         torch.matmul(torch.linalg.matrix_power(factor, power), rest, out=next_rest)
         next_error = torch.dist(next_rest, identity, p=torch.inf)
-        diverges = next_error > error * _MOST_ERROR_GROWTH
+        diverges = next_error > error * _MAX_ERROR_GROWTH
         if number == iterations or (
             iterations is None and bool(torch.logical_or(diverges, next_error <= _TOLERANCE))
         ):
