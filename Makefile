@@ -29,6 +29,8 @@ BUILD := build==1.6.1
 CYCLONEDX := cyclonedx-bom==7.5.0
 # Sends the requests of make load
 LOCUST := locust==2.47.0
+# Whose runs the tests import; MLflow samples a GPU's memory with psutil
+TRACKERS := mlflow==3.17.2 wandb==0.31.0 psutil==7.2.2
 # Puts small faults into the code
 COSMIC_RAY := cosmic-ray==8.7.0
 
@@ -53,7 +55,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-all test-postgres test-properties drills load compat compat-build real-steps mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
+.PHONY: help run demo worker test test-slow test-all test-postgres test-properties trackers drills load compat compat-build real-steps mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
 .DEFAULT_GOAL := help
 
 help:
@@ -64,6 +66,7 @@ help:
 	@echo 'make test-all  run all tests but e2e, with every model, setting and drill (an hour)'
 	@echo 'make test-postgres  run the site tests on PostgreSQL (TEST_POSTGRES_URL), if reachable'
 	@echo 'make test-properties  search for new examples that break the property tests (minutes)'
+	@echo 'make trackers  install MLflow and W&B, whose runs make test-slow imports'
 	@echo 'make drills   strike a lab with faults and print what each cost (20 minutes; PostgreSQL too, if reachable)'
 	@echo 'make load     let members and scripts read a running site, and print latencies (URL, TOKEN, MEMBER, PASSWORD)'
 	@echo 'make compat   answer with every release of PyTorch, transformers and Python, as pip installs them (a day, 10 GB)'
@@ -98,10 +101,10 @@ worker: $(STAMP)
 test: $(STAMP)
 	@python -m pytest $(PARALLEL) $(WITHOUT_SLOW_FILES)
 
-test-slow: $(STAMP)
+test-slow: $(STAMP) trackers
 	@python -m pytest $(PARALLEL_SLOW) -m 'slow and not full'
 
-test-all: $(STAMP)
+test-all: $(STAMP) trackers
 	@python -m pytest $(PARALLEL_SLOW) -m 'not e2e'
 
 HAS_POSTGRES = python -c 'import psycopg, sys; psycopg.connect(sys.argv[1], connect_timeout=3)' \
@@ -116,6 +119,11 @@ test-postgres: $(STAMP)
 test-properties: $(STAMP)
 	@python -m pytest $(PARALLEL) -m 'hypothesis and not slow and not full' \
 		--hypothesis-profile=new-examples
+
+# In their own environment, since they need other releases of some of the site's packages
+trackers: $(STAMP)
+	@[ -x var/trackers/bin/wandb ] || { python -m venv var/trackers && \
+		var/trackers/bin/pip install --quiet --disable-pip-version-check $(TRACKERS); }
 
 drills: $(STAMP)
 	@if $(HAS_POSTGRES); then python -m drills --postgres '$(TEST_POSTGRES_URL)'; else python -m drills; fi

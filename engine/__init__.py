@@ -20,7 +20,8 @@ from .core.errors import InvalidInput, needing_the_engine
 
 if TYPE_CHECKING:
     from .events import Event
-    from .interface.result import AnalysisResult, BatchTrials
+    from .interface.batch_trials import BatchTrials
+    from .interface.result import AnalysisResult
     from .script.factory import Factory
     from .script.live import Live
     from .script.request import ScriptRequest

@@ -23,8 +23,9 @@ from types import MappingProxyType
 
 from .answer.ladder import Rung
 from .core.errors import EngineError, InvalidInput
-from .interface.result import AnalysisResult, Trial
+from .interface.result import AnalysisResult
 from .interface.texts import TextResult
+from .interface.trial import Trial
 
 
 @dataclass(frozen=True)

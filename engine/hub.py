@@ -9,7 +9,8 @@ from pathlib import Path
 
 from .core.errors import InvalidInput
 from .interface.workload import Workload
-from .models.config import MAX_CONFIG_BYTES, parse_config
+from .models.config import parse_config
+from .models.config_text import MAX_CONFIG_BYTES
 from .models.tasks import Kind
 
 SWITCH = "MEMORYMARK_HUB"

@@ -23,7 +23,7 @@ from .gpus import LOCAL, Gpu, with_added
 from .gpus.checked import SelfCheck
 from .gpus.known import using
 from .interface.request import AnalysisRequest
-from .interface.result import GpuFacts, Trial
+from .interface.trial import GpuFacts, Trial
 from .prediction.intervals import Residual
 from .versions.releases import check_releases
 
@@ -150,13 +150,13 @@ def _analyze(
 def _predict(
     order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None
 ) -> Event:
-    from .prediction.analysis import predict_batch
     from .prediction.correction import Experience
+    from .prediction.one_batch import predict_batch
 
     if request.gpu == LOCAL:
         raise InvalidInput({"gpu": f"{LOCAL} is measured, not predicted"})
-    gpu, trial = predict_batch(request, emit, traced, Experience.here(order.measured))
-    return Answer(asdict(Predicted(gpu, trial, request.workload.versions_here)))
+    made = predict_batch(request, emit, traced, Experience.here(order.measured))
+    return Answer(asdict(Predicted(made.gpu, made.trial, request.workload.versions_here)))
 
 
 def _plan(order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None) -> Event:

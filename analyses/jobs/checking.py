@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from analyses import self_checks
+from analyses.gpus import self_checks
 from analyses.jobs import nodes, queue
 from analyses.models import FINAL_STATUSES, Job, Node
 

@@ -11,13 +11,14 @@ from typing import Any
 from analyses.bodies import storable
 from analyses.jobs.engine_process import Line
 from analyses.models import LogLine
-from analyses.stored_result import read_result, read_trial
+from analyses.results.stored import read_result, read_trial
 from engine.answer.ladder import Rung
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput
 from engine.events import Answer, Log, Stage
-from engine.interface.result import AnalysisResult, Trial
+from engine.interface.result import AnalysisResult
 from engine.interface.texts import TextResult
+from engine.interface.trial import Trial
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,8 @@ from typing import IO
 import psutil
 from django.conf import settings
 
+from analyses.jobs import engine_bounds
 from analyses.jobs.environments import OWN
-from engine.hub import SWITCH
-from engine.traces.trace_files import FOLDER_VARIABLE
 from engine.versions.environments import Environment
 
 logger = logging.getLogger(__name__)
@@ -34,23 +33,6 @@ MAX_BYTES = 4 * 2**30
 """An engine that has traced many models takes about 1 GiB; one beyond this is leaking."""
 
 _READ_BYTES = 2**16
-
-_OF_THE_ENGINE = frozenset({
-    # Paths of programs and files
-    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
-    "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH", "CC", "CXX",
-    # Access to the hub
-    SWITCH, "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
-    "all_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "ENGINE_CALIBRATION", FOLDER_VARIABLE,
-})  # fmt: skip
-_OF_ITS_LIBRARIES = (
-    "LC_", "XDG_", "PYTHON", "PYTORCH_", "TORCH", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_",
-    "GLOO_", "TRITON_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TOKENIZERS_", "OMP_", "MKL_",
-    "KMP_", "OPENBLAS_", "MALLOC_",
-)  # fmt: skip
-"""Prefixes of its libraries' variables. They include HF_TOKEN, which is meant for the engine."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +86,12 @@ class EngineProcess:
             stderr=subprocess.PIPE,
             bufsize=0,
             cwd=settings.BASE_DIR,
-            env=environment(os.environ),
+            env=engine_bounds.environment(os.environ),
             start_new_session=True,
+            preexec_fn=engine_bounds.limit_resources,  # it takes no lock
+            **engine_bounds.account(),
         )
+        engine_bounds.offer_to_kernel(self.pid)
         self._selector = selectors.DefaultSelector()
         self._splitters = {"stdout": LineSplitter(), "stderr": LineSplitter()}
         self._open = set(self._splitters)
@@ -281,21 +266,6 @@ class Engines:
 
     def _end(self, name: str) -> None:
         self._warm.pop(name).end()
-
-
-def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment for the engine: only the variables that it and its libraries read.
-
-    This is an allowlist, so that no secret of the site, now or in the future, reaches a process
-    that reads members' uploads.
-    """
-    kept = {
-        name: value
-        for name, value in given.items()
-        if name in _OF_THE_ENGINE or name.startswith(_OF_ITS_LIBRARIES)
-    }
-    traces = {FOLDER_VARIABLE: str(settings.DATA_DIR / "traces")}
-    return traces | kept | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
 
 
 def _text(line: bytes) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from analyses import added_gpus, self_checks
+from analyses.gpus import added_gpus, self_checks
 from analyses.jobs import lease as leases
 from analyses.jobs import nodes, timeouts
 from analyses.jobs.engine_output import KILLED, EngineOutput, Failure, QueryOutput
@@ -21,7 +21,7 @@ from analyses.jobs.lease import Cancelled, Interrupted, Lease, Outcome, Renewal
 from analyses.jobs.measured_steps import measured_steps
 from analyses.lab import prices_for
 from analyses.models import Analysis, JobKind, Query
-from analyses.stored_result import tried_batch
+from analyses.results.stored import tried_batch
 from engine.events import Answer
 from engine.gpus.checked import SECONDS
 from engine.interface.result import AnalysisResult

@@ -11,21 +11,21 @@ from typing import Any
 from django.db.models import F, Model
 from django.db.models.functions import Now
 
+from analyses.gpus.self_checks import Stored
 from analyses.jobs import notifications, plans, timeouts
 from analyses.jobs.engine_output import Failure
 from analyses.models import (
     FINAL_STATUSES,
+    OF_NOTIFICATION,
+    OF_QUERY,
     Analysis,
-    Delivery,
     JobKind,
     LogLine,
     Node,
     Notification,
     Query,
-    QueryStatus,
     Status,
 )
-from analyses.self_checks import Stored
 from analyses.training_runs import services as training_runs
 
 Columns = Mapping[str, object]
@@ -108,12 +108,7 @@ def _query_failed(failure: Failure) -> Columns:
 _QUERY = Kind(
     subject=Query,
     failed=_query_failed,
-    statuses={
-        Status.QUEUED: QueryStatus.WAITING,
-        Status.SUCCEEDED: QueryStatus.ANSWERED,
-        Status.CANCELLED: QueryStatus.DROPPED,
-        Status.LOST: QueryStatus.FAILED,
-    },
+    statuses=OF_QUERY,
     entering=lambda state: {"progress": "", "rungs": []} if state == Status.RUNNING else {},
     stale_after=timeouts.SILENT_AFTER,  # someone is looking at the page
     taken=("node",),
@@ -139,13 +134,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         JobKind.NOTIFICATION: Kind(
             subject=Notification,
             failed=lambda failure: {"last_error": failure.message},
-            statuses={
-                Status.QUEUED: Delivery.WAITING,
-                Status.RUNNING: Delivery.SENDING,
-                Status.SUCCEEDED: Delivery.SENT,
-                Status.FAILED: Delivery.GIVEN_UP,
-                Status.LOST: Delivery.GIVEN_UP,
-            },
+            statuses=OF_NOTIFICATION,
             pauses=NOTIFICATION_PAUSES,
             retries_failures=True,
         ),

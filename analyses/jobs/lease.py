@@ -19,19 +19,19 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
+from analyses.gpus.self_checks import Stored
 from analyses.jobs import lifecycle, timeouts
 from analyses.jobs.engine_output import KILLED, Failure
 from analyses.jobs.kinds import KINDS
 from analyses.jobs.lifecycle import move
 from analyses.jobs.request_columns import chosen_columns
 from analyses.models import AT_WORK, Job, JobKind, LogLine, Query, Status, Trial
-from analyses.self_checks import Stored
-from analyses.stored_result import result_columns
+from analyses.results.stored import result_columns
 from engine.answer.ladder import Rung
 from engine.events import Answer, Log
 from engine.interface.result import AnalysisResult
-from engine.interface.result import Trial as TriedBatch
 from engine.interface.texts import TextResult
+from engine.interface.trial import Trial as TriedBatch
 
 logger = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from itertools import chain
 
 from django.db.models import Max, QuerySet, Value
 
-from analyses import self_checks
-from analyses.decided import own_result
+from analyses.gpus import self_checks
 from analyses.models import Analysis, FigureSource, Training, Trial
-from analyses.prediction_errors import between
-from analyses.training_runs.services import (
+from analyses.results.decided import own_result
+from analyses.training_runs.matching import (
     parameter_bytes_in,
     request_of,
     why_not_comparable,
 )
+from analyses.training_runs.prediction_errors import between
 from engine.gpus import ANY, catalogue_name
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult

@@ -1,8 +1,8 @@
 """Plans of analyses: asked for once an analysis has succeeded, and what they decide.
 
 A plan is a query, so equal analyses share one, and whoever asks for it gets the same answer. Its
-ladder says what each of these analyses advises (:mod:`analyses.decided`), in the transaction that
-stores it.
+ladder says what each of these analyses advises (:mod:`analyses.results.decided`), in the
+transaction that stores it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from analyses import added_gpus, decided
+from analyses import inbox
+from analyses.gpus import added_gpus
 from analyses.jobs import notifications, queue
 from analyses.jobs.request_columns import request_hash
 from analyses.models import (
@@ -30,6 +31,7 @@ from analyses.models import (
     QueryStatus,
     Status,
 )
+from analyses.results import decided
 from analyses.savings.aggregation import recounting, workload_key
 from analyses.training_runs import services as training_runs
 from engine.answer.ladder import Rung, in_order
@@ -254,5 +256,7 @@ def _decide(query: Query, rows: Collection[Analysis]) -> None:
 def _advise(analysis: Analysis, rungs: list[Rung]) -> None:
     if not rungs:  # another version stored them
         return
-    Analysis.objects.filter(pk=analysis.pk).update(**decided.advise(analysis, rungs))
+    this = Analysis.objects.filter(pk=analysis.pk)
+    this.update(**decided.advise(analysis, rungs))
     training_runs.verify_reported([analysis.pk])
+    inbox.note_decision(this.select_related("owner", "decided").defer("request", "result").get())

@@ -6,19 +6,33 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from analyses.jobs import lifecycle, plans, unwanted
+from analyses.jobs import lifecycle, plans, queue, unwanted
 from analyses.jobs.engine_output import Failure
 from analyses.jobs.kinds import KINDS
 from analyses.jobs.lifecycle import move
-from analyses.models import AT_WORK, Job, JobKind, Status
+from analyses.models import (
+    AT_WORK,
+    Analysis,
+    Delivery,
+    Job,
+    JobKind,
+    Notification,
+    Query,
+    QueryStatus,
+    Status,
+)
 
 logger = logging.getLogger(__name__)
 
 LOST = "worker_lost"
+
+_UNFINISHED = (Status.QUEUED, *AT_WORK)
+_UNANSWERED = (QueryStatus.WAITING, QueryStatus.RUNNING)
+_UNSENT = (Delivery.WAITING, Delivery.SENDING)
 
 
 @dataclass(frozen=True)
@@ -71,8 +85,37 @@ def release_all() -> Released:
 def recover() -> None:
     """Clean up after dead workers and earlier versions; any node may do this at any time."""
     reap()
+    refill()
     unwanted.tidy()
     plans.catch_up()
+
+
+def refill() -> int:
+    """Queue again what waits or runs without a job, since someone deleted rows of the queue.
+
+    Reported trials are kept. A worker that still has such a job notices at its next write.
+
+    Returns:
+        The number of jobs.
+    """
+    waiting: list[Analysis | Query | Notification] = [
+        *Analysis.objects.filter(job=None, status__in=_UNFINISHED).order_by("pk"),
+        *Query.objects.filter(job=None, status__in=_UNANSWERED).order_by("pk"),
+        *Notification.objects.filter(job=None, status__in=_UNSENT).order_by("pk"),
+    ]
+    for subject in waiting:
+        try:
+            with transaction.atomic():
+                job = queue.enqueue(subject)
+                KINDS[job.kind].repeat([subject.pk], Status.QUEUED, {})
+                if subject.status == Status.CANCELLING:
+                    move(Job.objects.filter(pk=job.pk), Status.QUEUED, Status.CANCELLED)
+                else:
+                    KINDS[job.kind].say(subject.pk, "Its job was deleted. It is queued again.")
+        except IntegrityError:
+            continue  # another node has just done the same, or it was deleted
+        logger.warning("%s was missing in the queue", job)
+    return len(waiting)
 
 
 def reap() -> int:

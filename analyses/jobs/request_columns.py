@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 
-from analyses.added_gpus import basis_of
+from analyses.gpus.added_gpus import basis_of
 from analyses.jobs.measured_steps import newest
 from analyses.jobs.nodes import engine_version
 from analyses.lab import Settled, settle
 from analyses.models import Analysis, QueryKind
+from analyses.results.stored import Result
 from analyses.savings.aggregation import workload_key
-from analyses.stored_result import Result
 from engine.gpus import ANY, LOCAL, catalogue_name
 from engine.interface.program import AnyRequest, ProgramRequest
 from engine.interface.request import AnalysisRequest

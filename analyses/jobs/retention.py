@@ -18,7 +18,15 @@ from django.db import connection
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from analyses.models import FINAL_STATUSES, Analysis, Delivery, LogLine, Notification, Status
+from analyses.models import (
+    FINAL_STATUSES,
+    Analysis,
+    Delivery,
+    LogLine,
+    Notification,
+    Status,
+    TrainingJob,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +85,10 @@ def _notifications(age: timedelta) -> Rows:
     return Notification.objects.filter(status__in=ended, job__finished_at__lt=Now() - age)
 
 
+def _imported_jobs(age: timedelta) -> Rows:
+    return TrainingJob.objects.filter(is_running=False, ended_at__lt=Now() - age)
+
+
 RULES = (
     Rule("MEMORYMARK_KEEP_LOG_DAYS", "log lines of analyses that have ended", _log_lines, 2000),
     Rule(
@@ -91,6 +103,7 @@ RULES = (
         _notifications,
         2000,
     ),
+    Rule("MEMORYMARK_KEEP_JOB_DAYS", "imported jobs that have ended", _imported_jobs, 2000),
 )
 
 

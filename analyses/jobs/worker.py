@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import connection
 from django_q.conf import Conf
 
-from analyses import added_gpus
+from analyses.gpus import added_gpus
 from analyses.jobs import (
     engine_session,
     environments,

@@ -9,44 +9,58 @@ from analyses.models.analysis import (
     Trial,
 )
 from analyses.models.imports import IdempotencyKey, Push, SpentUnits, Training, pushed_from
-from analyses.models.jobs import (
-    AT_WORK,
-    FINAL_STATUSES,
-    SHARED,
-    Job,
-    JobKind,
-    Node,
-    Query,
-    QueryKind,
-    QueryStatus,
-    Status,
-)
-from analyses.models.lab import AddedGpu, GpuPrice, LabSettings
+from analyses.models.jobs import Job, JobKind, Node, Query, QueryKind
+from analyses.models.lab import AddedGpu, ChannelFormat, GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, ShareLink
 from analyses.models.notifications import (
     Channel,
-    Delivery,
+    Concern,
+    Event,
+    InboxEntry,
     Mention,
     Notification,
     NotificationChoices,
 )
+from analyses.models.projects import Project
 from analyses.models.savings import CountedSavings, RunSavings, SavingsChange
+from analyses.models.states import (
+    AT_WORK,
+    FINAL_STATUSES,
+    OF_NOTIFICATION,
+    OF_QUERY,
+    OF_SELF_CHECK,
+    SHARED,
+    CheckState,
+    Delivery,
+    QueryStatus,
+    Status,
+    StatusGroup,
+)
 from analyses.models.tags import Tag
+from analyses.models.training_jobs import TrainingJob
 
 __all__ = [
     "AT_WORK",
     "FINAL_STATUSES",
     "OF_A_PROGRAM",
+    "OF_NOTIFICATION",
+    "OF_QUERY",
+    "OF_SELF_CHECK",
     "SHARED",
     "AddedGpu",
     "Analysis",
     "Channel",
+    "ChannelFormat",
+    "CheckState",
+    "Concern",
     "CountedSavings",
     "Decided",
     "Delivery",
+    "Event",
     "FigureSource",
     "GpuPrice",
     "IdempotencyKey",
+    "InboxEntry",
     "Job",
     "JobKind",
     "LabSettings",
@@ -56,6 +70,7 @@ __all__ = [
     "Note",
     "Notification",
     "NotificationChoices",
+    "Project",
     "Push",
     "Query",
     "QueryKind",
@@ -66,8 +81,10 @@ __all__ = [
     "ShareLink",
     "SpentUnits",
     "Status",
+    "StatusGroup",
     "Tag",
     "Training",
+    "TrainingJob",
     "Trial",
     "pushed_from",
 ]

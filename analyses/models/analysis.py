@@ -6,14 +6,16 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from analyses.models.jobs import FINAL_STATUSES, MAX_SOFTWARE_LENGTH, Status
+from analyses.models.jobs import MAX_SOFTWARE_LENGTH
+from analyses.models.projects import Project
+from analyses.models.states import FINAL_STATUSES, Status
 from analyses.models.tags import Tag
 from engine.core.errors import DoesNotFit
 from memorymark_site.operations.log import MAX_REQUEST_ID_LENGTH
 
 
 class FigureSource(models.TextChoices):
-    """The source of a number; the values are those of ``engine.interface.result.Source``."""
+    """The source of a number; the values are those of ``engine.interface.trial.Source``."""
 
     MEASURED = "measured", "Measured"
     PREDICTED = "predicted", "Predicted"
@@ -41,11 +43,13 @@ FILTERED_BY = (
     ("precision",),
     ("model",),
     ("gpu", "measured_gpu"),
+    ("project",),
 )
 """Columns the history filters and sorts by; the first index is for no filter at all.
 
 The order matters: of several indexes that fit, SQLite, which has no statistics here, takes the one
-created last. So status, which most analyses share, comes before software, precision, model and GPU.
+created last. So status, which most analyses share, comes before software, precision, model, GPU and
+project.
 
 Each index covers all columns of a list, so a page with any filters is found and counted within one
 index. A row has up to 70 kB of JSON; reading ten thousand rows took half a second.
@@ -87,6 +91,7 @@ class Analysis(models.Model):
 
     ``current_batch_size`` is empty where the owner had no batch yet.
     ``request_hash`` is equal for analyses with the same answer; empty if the answer may differ.
+    ``recipe`` has the fields of ``engine.recipes.Recipe.to_dict``; empty without one.
     ``request_id`` is that of the web request that submitted it, to find its log lines.
     ``has_gain`` is whether ``speedup`` exceeds the noise; empty without a speedup.
     ``goal`` is that of the request. ``longest_tokens`` is the longest text that fits, where texts
@@ -102,6 +107,7 @@ class Analysis(models.Model):
     request = models.JSONField()
     goal = models.CharField(max_length=20, default="batch")
     assumed_by = models.JSONField(default=dict, blank=True)
+    recipe = models.JSONField(null=True, blank=True)
     model = models.CharField(max_length=500)
     program_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     gpu = models.CharField(max_length=100)
@@ -134,6 +140,14 @@ class Analysis(models.Model):
 
     tags: models.ManyToManyField[Tag, models.Model] = models.ManyToManyField(
         Tag, related_name="analyses", blank=True
+    )
+    project = models.ForeignKey(
+        Project,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="analyses",
+        db_index=False,
     )
 
     result = models.JSONField(null=True, blank=True)
@@ -216,7 +230,7 @@ class Decided(models.Model):
 class Trial(models.Model):
     """One batch size tried in an analysis.
 
-    The fields are those of ``engine.interface.result.Trial``; ``attempt`` is the analysis's attempt
+    The fields are those of ``engine.interface.trial.Trial``; ``attempt`` is the analysis's attempt
     that reported it.
     """
 

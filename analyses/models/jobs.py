@@ -7,23 +7,7 @@ from django.contrib.auth.models import User
 from django.db import models
 from django.db.models.functions import Now
 
-
-class Status(models.TextChoices):
-    """The states of a job, and so of an analysis; see :mod:`analyses.jobs.lifecycle`."""
-
-    QUEUED = "queued", "Queued"
-    RUNNING = "running", "Running"
-    CANCELLING = "cancelling", "Cancelling"
-    SUCCEEDED = "succeeded", "Succeeded"
-    FAILED = "failed", "Failed"
-    CANCELLED = "cancelled", "Cancelled"
-    LOST = "lost", "Lost"
-
-
-FINAL_STATUSES = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.LOST)
-
-AT_WORK = (Status.RUNNING, Status.CANCELLING)
-"""A worker holds it."""
+from analyses.models.states import AT_WORK, SHARED, QueryStatus, Status
 
 
 class JobKind(models.TextChoices):
@@ -123,20 +107,6 @@ class QueryKind(models.TextChoices):
     PLAN = "plan", "every GPU, and what changes would buy"
 
 
-class QueryStatus(models.TextChoices):
-    """The states of a query: those of its job, as the API names them."""
-
-    WAITING = "waiting", "Waiting"
-    RUNNING = "running", "Running"
-    ANSWERED = "answered", "Answered"
-    FAILED = "failed", "Failed"
-    DROPPED = "dropped", "Dropped"
-
-
-SHARED = (QueryStatus.WAITING, QueryStatus.RUNNING, QueryStatus.ANSWERED)
-"""An equal request joins a query in one of these states."""
-
-
 class Query(models.Model):
     """A request for a prediction of one batch size or for a plan, shared by all its askers.
 
@@ -146,7 +116,6 @@ class Query(models.Model):
     ``fields``. ``progress`` is the engine's last progress message, and ``rungs`` what it has found
     of a plan's ladder so far (``engine.answer.ladder.Rung``), as they came; the answer has them in
     order. ``is_taken_over`` is whether the analyses that a plan is about have its decision.
-    ``one_line`` is written by earlier versions, and not read.
 
     ``for_pages``: only pages need it, so it is dropped when those pages are closed; ``asked_at``
     is when one last requested it. ``status`` and ``node`` are those of its job.
@@ -165,7 +134,6 @@ class Query(models.Model):
     failure = models.JSONField(null=True, blank=True)
     progress = models.TextField(blank=True)
     rungs = models.JSONField(default=list, blank=True)
-    one_line = models.JSONField(default=list, blank=True)
     is_taken_over = models.BooleanField(default=False, db_default=False)
 
     created_at = models.DateTimeField(db_default=Now())
@@ -199,7 +167,7 @@ class Node(models.Model):
     the name of the environment. A node that is ``draining`` takes no new work and
     restarts when it has none left. ``key`` is a fingerprint of its ``SECRET_KEY``; ``problem`` is
     what a node of an earlier version reports instead. ``self_check`` is that of its last self-check
-    (:class:`analyses.self_checks.Stored`); ``None`` until one has ended.
+    (:class:`analyses.gpus.self_checks.Stored`); ``None`` until one has ended.
     """
 
     name = models.CharField(max_length=200, unique=True)

@@ -9,12 +9,21 @@ from django.utils import timezone
 from engine.interface.assumptions import Assumptions
 
 
+class ChannelFormat(models.TextChoices):
+    """The formats of messages to the lab's channel."""
+
+    SLACK = "slack", "Slack"
+    MATTERMOST = "mattermost", "Mattermost"
+    TEAMS = "teams", "Microsoft Teams"
+
+
 class LabSettings(models.Model):
     """The defaults of a new analysis; at most one row, with the primary key :attr:`ONLY`.
 
     ``hours_per_run`` is in GPU-hours. ``grid_co2e_grams_per_kwh`` is what the electricity of the
     lab's GPUs emits. ``sharing_allowed`` is whether members may show an analysis
-    to people outside the lab.
+    to people outside the lab. ``channel_url`` is the incoming webhook of the lab's channel, in
+    ``channel_format``; empty without one. Who knows it can post there.
     """
 
     ONLY = 1
@@ -23,6 +32,8 @@ class LabSettings(models.Model):
     runs_per_year = models.FloatField(default=Assumptions.runs_per_year)
     grid_co2e_grams_per_kwh = models.FloatField(default=Assumptions.grid_co2e_grams_per_kwh)
     sharing_allowed = models.BooleanField(default=True)
+    channel_format = models.CharField(max_length=20, choices=ChannelFormat, blank=True)
+    channel_url = models.CharField(max_length=2000, blank=True)
     changed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analyses.stored_result import read_result, read_trial
+from analyses.results.stored import read_result, read_trial
 from analyses.tests.factories import (
     make_global_batch,
     make_result,
@@ -17,7 +17,8 @@ from engine.answer.amounts import trial_at
 from engine.core.choices import Parallelism
 from engine.core.errors import InvalidInput
 from engine.core.optimizers import Optimizer
-from engine.interface.result import AnalysisResult, Comparison, MeasuredOn, Source
+from engine.interface.result import AnalysisResult, Comparison, MeasuredOn
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
 
 CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}

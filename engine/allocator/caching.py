@@ -78,6 +78,23 @@ def _pools(stream: int, options: AllocatorOptions) -> tuple[Pool, Pool]:
     return small, Pool(large_start, remainder)
 
 
+@dataclass(frozen=True, order=True)
+class Segment:
+    """Memory that the allocator has from CUDA, in one piece.
+
+    Attributes:
+        address: Where it begins.
+        size: In bytes.
+        stream: The CUDA stream that it serves.
+        is_large: Whether it is of the pool of requests above 1 MiB.
+    """
+
+    address: int
+    size: int
+    stream: int
+    is_large: bool
+
+
 class CachingAllocator:
     """Serves requests as PyTorch's CUDA caching allocator does, without any memory behind it.
 
@@ -184,6 +201,18 @@ class CachingAllocator:
     def layout(self) -> object:
         """Positions of all blocks: from equal layouts on, equal requests are served alike."""
         return dict(self._blocks), {key: pool.free_blocks() for key, pool in self._pools.items()}
+
+    def blocks(self) -> dict[int, int]:
+        """The size of each block in use, by its handle."""
+        return dict(self._blocks)
+
+    def segments(self) -> list[Segment]:
+        """The segments held, by pool and address."""
+        return [
+            Segment(address, size, key >> 1, is_large=bool(key & 1))
+            for key, pool in sorted(self._pools.items())
+            for address, size in sorted(pool.segments().items())
+        ]
 
     def _pool(self, stream: int, rounded: int) -> Pool:
         """The pool of a stream for a request of this size."""

@@ -137,6 +137,10 @@ class Pool:
         """The size of each free block, by where it starts."""
         return dict(self._by_start)
 
+    def segments(self) -> dict[int, int]:
+        """The size of each segment, by where it starts."""
+        return dict(self._segments)
+
     def _release_segment(self, start: int, size: int) -> None:
         del self._segments[start], self._by_start[start], self._by_end[start + size]
         self._forget(start, size)
@@ -303,6 +307,17 @@ class ExpandablePool(Pool):
             if first < last:
                 self._unmap(start, size, first, last)
         self._join_holes()
+
+    def segments(self) -> dict[int, int]:
+        """The size of each range that is mapped, by where it starts."""
+        found, start = {}, self._base
+        for hole in self._holes_upwards():
+            if start < hole:
+                found[start] = hole - start
+            start = hole + self._holes[hole]
+        if start < self._tail:
+            found[start] = self._tail - start
+        return found
 
     def _reach(self, key: int) -> int:
         """Size that a free block can reach by mapping what follows it."""

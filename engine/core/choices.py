@@ -79,13 +79,6 @@ class Rollout(Choice):
     VLLM = "vllm", "vllm: on this GPU, by vLLM beside the training"
 
 
-class Adapter(Choice):
-    """Kind of adapter that LoRA trains beside frozen weights."""
-
-    LORA = "lora", "lora: two small matrices for each weight"
-    DORA = "dora", "dora: their direction, and the magnitude apart"
-
-
 class Quantization(Choice):
     """Format of the frozen weights below LoRA."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass
 from enum import StrEnum
 from functools import cache
@@ -83,6 +84,9 @@ class Described:
         flag: Flag on the command line; derived from the name if empty.
         metavar: Placeholder of the value on the command line; derived from the type if empty.
         is_column: Whether the history has a column for it.
+        chip: A few words beside the model's name where the value is not the usual one: a format
+            of the stored value, or its function. Empty where the field decides too little. A
+            lambda in an annotation sees no names of its module.
     """
 
     label: str
@@ -93,6 +97,7 @@ class Described:
     flag: str = ""
     metavar: str = ""
     is_column: bool = False
+    chip: str | Callable[[Any], str] = ""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,11 @@ class Field:
     @property
     def flag(self) -> str:
         return self.described.flag or f"--{self.name.replace('_', '-')}"
+
+    def chip_of(self, value: Any) -> str:
+        """The words that stand for a stored value; empty where it has none."""
+        chip = self.described.chip
+        return chip.format(value) if isinstance(chip, str) else chip(value)
 
     @property
     def metavar(self) -> str:

@@ -5,10 +5,14 @@ The same on terminals, pages and in files; sizes of memory are in :mod:`engine.c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import floor, log10
 
 UNKNOWN = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
+_MINUS = "\N{MINUS SIGN}"
+_FEW_TIMES = 2
+"""From this ratio on, a difference is shown as a multiple instead of a percentage."""
 _MIN_CENTS = 0.005
 """The smallest amount that cents can show."""
 
@@ -65,6 +69,21 @@ def times(ratio: float | None) -> str:
 def times_range(low: float, high: float) -> str:
     """An interval of a ratio, such as ``1.90–2.1×``."""
     return f"{_ratio(low)}\N{EN DASH}{times(high)}"
+
+
+def difference(ratio: float) -> str:
+    """A ratio to a baseline: a percentage, from 2 on a multiple, ``same`` below 0.5%."""
+    if ratio >= _FEW_TIMES:
+        return times(ratio)
+    change = round(100 * (ratio - 1))
+    if change == 0:
+        return "same"
+    return f"+{change}%" if change > 0 else f"{_MINUS}{-change}%"
+
+
+def signed(value: float, number: Callable[[float | None], str]) -> str:
+    """A change with its sign, formatted as ``number`` does without one."""
+    return f"{'+' if value > 0 else _MINUS if value < 0 else ''}{number(abs(value))}"
 
 
 def _ratio(ratio: float) -> str:

@@ -105,6 +105,33 @@ class Optimizer(Choice):
         return _SPECS[self]
 
 
+_ADAM_LIKE = ("Adam", "AdamW", "RMSprop")
+_SUFFIXES = ("", "8bit", "32bit")
+"""Optimizers of bitsandbytes that come paged too."""
+
+_SCALED_CLASSES = {
+    "SGD": Scaling.LINEAR,
+    **{
+        f"{paged}{name}{bits}": Scaling.SQUARE_ROOT
+        for name in _ADAM_LIKE
+        for bits in _SUFFIXES
+        for paged in ("", "Paged")
+    },
+}
+
+
+def scaling_of(class_name: str) -> Scaling | None:
+    """How the learning rate of an optimizer of torch or bitsandbytes follows the global batch.
+
+    Args:
+        class_name: Its class.
+
+    Returns:
+        ``None`` where no rule is established, and for classes of others.
+    """
+    return _SCALED_CLASSES.get(class_name)
+
+
 PROJECTED_MODULES = r".*\.\d+\..*"
 """Names of modules whose linear layers are projected: those of numbered blocks. Heads and
 embeddings are not, as in the papers' own runs."""

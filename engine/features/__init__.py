@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from . import (
     adapters,
-    context_parallel,
-    data_parallel,
     evaluation,
-    expert_parallel,
-    fsdp,
     lengths,
     method,
-    pipeline_parallel,
     savers,
     sharing,
-    tensor_parallel,
     training,
-    zero,
 )
 from .contradiction import Contradiction, Settings, Values
 
@@ -33,14 +26,6 @@ CONTRADICTIONS = (
     *savers.RULES,
     *lengths.RULES,
     *sharing.RULES,
-    *tensor_parallel.RULES,
-    *context_parallel.RULES,
-    *expert_parallel.RULES,
-    *pipeline_parallel.RULES,
-    *sharing.PARTS_RULES,
-    *data_parallel.RULES,
-    *fsdp.RULES,
-    *zero.RULES,
     *evaluation.RULES,
 )
 """All contradictions; of two for the same field, the later one wins."""

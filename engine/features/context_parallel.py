@@ -24,6 +24,7 @@ class ContextParallel:
             "This many GPUs each have a part of every sequence and pass keys and values around "
             "(ring attention). The batch size is that of such a group.",
             Group.SEVERAL,
+            chip="sequences split among {:,}",
         ),
     ] = 1
     context_rotation: Annotated[
@@ -32,6 +33,7 @@ class ContextParallel:
             "Rotation of keys and values",
             "How they go around among context parallel GPUs.",
             Group.SEVERAL,
+            chip="{} of keys and values",
         ),
     ] = Rotation.ALL_GATHER
 

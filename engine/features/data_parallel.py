@@ -20,12 +20,18 @@ class DataParallel:
             "Parallelism",
             "How several GPUs share the work. Batch sizes are per GPU.",
             Group.SEVERAL,
+            chip=str.upper,
         ),
     ] = Parallelism.NONE
     world_size: Annotated[
         int,
         Interval(ge=1, le=1024),
-        Described("Number of GPUs", "How many share the work.", Group.SEVERAL),
+        Described(
+            "Number of GPUs",
+            "How many share the work.",
+            Group.SEVERAL,
+            chip="{:,} GPUs",
+        ),
     ] = 1
     gradient_as_bucket_view: Annotated[
         bool,

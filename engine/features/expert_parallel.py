@@ -23,6 +23,7 @@ class ExpertParallel:
             "This many GPUs each have a part of the experts of a mixture, and send one another "
             "tokens. FSDP shards the rest of the model among all.",
             Group.SEVERAL,
+            chip="experts split among {:,}",
         ),
     ] = 1
     expert_load: Annotated[
@@ -34,6 +35,7 @@ class ExpertParallel:
             "tokens are routed evenly.",
             Group.SEVERAL,
             unit="%",
+            chip="{:,}% of the mean tokens",
         ),
     ] = 100
 

@@ -32,6 +32,7 @@ class Fsdp:
             "The number format in which FSDP adds up gradients. Mixed precision often reduces in "
             "fp32.",
             Group.SEVERAL,
+            chip="reduced in {}",
         ),
     ] = ReduceDtype.GATHERED
     shard_size: Annotated[
@@ -43,6 +44,7 @@ class Fsdp:
             "sharding), such as 8 for one machine.",
             Group.SEVERAL,
             empty="all of them",
+            chip="sharded among {:,}",
         ),
     ] = None
     cpu_offload: Annotated[
@@ -52,6 +54,7 @@ class Fsdp:
             "FSDP or ZeRO 3 keeps its shards of weights, gradients and optimizer state in the "
             "host's memory, and the optimizer runs there.",
             Group.SEVERAL,
+            chip="shards offloaded",
         ),
     ] = False
 

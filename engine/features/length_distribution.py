@@ -82,19 +82,6 @@ class Lengths:
         points = tuple((share, float(lengths[math.ceil(share * last)])) for share in shares)
         return cls.parse(_as_text(points))
 
-    @classmethod
-    def read(cls, path: Path) -> Lengths:
-        """The lengths in a file, one number of tokens per line.
-
-        Raises:
-            InvalidInput: If it cannot be read, or has something else in it.
-        """
-        try:
-            with path.open() as file:
-                return cls.of(int(line) for line in file if line.strip())
-        except (OSError, ValueError) as error:
-            raise _wrong(f"{shown(path)} cannot be read as one length per line: {error}") from error
-
     def __str__(self) -> str:
         """The inverse of :meth:`parse`."""
         return _as_text(self.points)
@@ -199,6 +186,32 @@ class Lengths:
         at_zero = low[1] - slope * low[0]
         powers = [high[0] ** n - low[0] ** n for n in (count, count + 1)]
         return at_zero * powers[0] + slope * count / (count + 1) * powers[1]
+
+
+def read_lengths(path: Path) -> list[int]:
+    """The lengths in a file, one number of tokens per line.
+
+    Raises:
+        InvalidInput: If it cannot be read, or has something else in it.
+    """
+    try:
+        with path.open() as file:
+            return [int(line) for line in file if line.strip()]
+    except (OSError, ValueError) as error:
+        raise _wrong(f"{shown(path)} cannot be read as one length per line: {error}") from error
+
+
+def put_first(index: int, size: str) -> str:
+    """The sentence about the longest sample.
+
+    Args:
+        index: Its place, from 0.
+        size: Its length, with the unit.
+    """
+    return (
+        f"The longest sample has index {index:,}, counted from 0 ({size}): put it first to find "
+        "out in the first step whether it fits."
+    )
 
 
 def _as_text(points: Iterable[tuple[float, float]]) -> str:

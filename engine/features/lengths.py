@@ -23,6 +23,7 @@ class SampleLengths:
             "How samples of different lengths become a batch. Anything but fixed needs the lengths "
             "of your samples.",
             Group.LENGTHS,
+            chip="{} batches",
         ),
     ] = Batching.FIXED
     sample_lengths: Annotated[
@@ -31,7 +32,8 @@ class SampleLengths:
             "Sample lengths",
             "Percentiles of your samples' lengths in tokens, such as "
             "p50=310,p90=900,p99=2100,max=4096; the command line also takes a file with one "
-            "length per line. What is longer than the sequence length is cut.",
+            "length per line. What is longer than the sequence length is cut. `memorymark sample "
+            "FILE` says which sample is the longest, to be put first in a run.",
             Group.LENGTHS,
             empty="all as long as the sequence length",
             metavar="LENGTHS",

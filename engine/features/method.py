@@ -35,6 +35,7 @@ class LearningMethod:
             "pair of answers, one of GRPO or PPO a completion.",
             Group.METHOD,
             is_column=True,
+            chip=str.upper,
         ),
     ] = Method.SFT
     completion_length: Annotated[
@@ -47,6 +48,7 @@ class LearningMethod:
             unit="tokens",
             empty="all of the sequence but its first token",
             metavar="TOKENS",
+            chip="answers of {:,} tokens",
         ),
     ] = None
     teacher: Annotated[
@@ -57,6 +59,7 @@ class LearningMethod:
             Group.METHOD,
             empty="none",
             metavar="MODEL",
+            chip="teacher {}",
         ),
     ] = None
     reward_model: Annotated[
@@ -68,6 +71,7 @@ class LearningMethod:
             Group.METHOD,
             empty="the model itself",
             metavar="MODEL",
+            chip="reward model {}",
         ),
     ] = None
     kl_reference: Annotated[
@@ -77,6 +81,7 @@ class LearningMethod:
             "GRPO compares each answer with a frozen reference too, as TRL does where beta is "
             "above 0.",
             Group.METHOD,
+            chip="KL penalty",
         ),
     ] = False
     rollout: Annotated[
@@ -86,6 +91,7 @@ class LearningMethod:
             "Where GRPO's completions are generated: here between updates, or on other GPUs. PPO's "
             "are generated here.",
             Group.METHOD,
+            chip="completions: {}",
         ),
     ] = Rollout.GENERATE
     vllm_share: Annotated[
@@ -97,6 +103,7 @@ class LearningMethod:
             "(vllm_gpu_memory_utilization).",
             Group.METHOD,
             unit="%",
+            chip="vLLM has {}%",
         ),
     ] = 30
     vllm_sleep: Annotated[
@@ -105,6 +112,7 @@ class LearningMethod:
             "vLLM sleeps",
             "vLLM gives its share back while the model is updated (vllm_enable_sleep_mode).",
             Group.METHOD,
+            chip="vLLM sleeps",
         ),
     ] = False
     vllm_tensor_parallel: Annotated[
@@ -115,6 +123,7 @@ class LearningMethod:
             "This many GPUs each have a part of vLLM's weights (vllm_tensor_parallel_size).",
             Group.METHOD,
             unit="GPUs",
+            chip="vLLM in {:,} parts",
         ),
     ] = 1
     steps_per_generation: Annotated[
@@ -126,6 +135,7 @@ class LearningMethod:
             "accumulation unless set (steps_per_generation).",
             Group.METHOD,
             unit="batches",
+            chip="{:,} batches per generation",
         ),
     ] = 1
     precomputed_reference: Annotated[
@@ -135,6 +145,7 @@ class LearningMethod:
             "The reference scores all answers before training and is not kept in memory "
             "(precompute_ref_log_probs).",
             Group.METHOD,
+            chip="reference scored beforehand",
         ),
     ] = False
 

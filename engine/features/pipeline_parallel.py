@@ -23,6 +23,7 @@ class PipelineParallel:
             "This many GPUs each have a part of the layers and pass micro-batches on (1F1B). "
             "Gradient accumulation is the number of micro-batches.",
             Group.SEVERAL,
+            chip="{:,} pipeline stages",
         ),
     ] = 1
     stage_layers: Annotated[
@@ -34,6 +35,7 @@ class PipelineParallel:
             Group.SEVERAL,
             empty="equal parts, the last with the remainder",
             metavar="NUMBERS",
+            chip="stages of {} layers",
         ),
     ] = None
 

@@ -23,6 +23,7 @@ class SampleSizes:
             unit="tokens",
             empty="the model's own",
             metavar="TOKENS",
+            chip="{:,} tokens",
         ),
     ] = None
     image_size: Annotated[
@@ -35,6 +36,7 @@ class SampleSizes:
             unit="pixels per side",
             empty="the model's own",
             metavar="PIXELS",
+            chip="{:,} px",
         ),
     ] = None
     image_count: Annotated[
@@ -48,6 +50,7 @@ class SampleSizes:
             unit="images per sample",
             empty="1",
             metavar="IMAGES",
+            chip=lambda count: "1 image" if count == 1 else f"{count} images",
         ),
     ] = None
     target_count: Annotated[
@@ -60,6 +63,7 @@ class SampleSizes:
             unit="objects per image",
             empty="7, as in COCO",
             metavar="OBJECTS",
+            chip=lambda count: "1 object" if count == 1 else f"{count} objects",
         ),
     ] = None
     frame_count: Annotated[
@@ -72,6 +76,7 @@ class SampleSizes:
             unit="frames per sample",
             empty="the model's own",
             metavar="FRAMES",
+            chip=lambda count: "1 frame" if count == 1 else f"{count} frames",
         ),
     ] = None
     audio_seconds: Annotated[
@@ -85,5 +90,6 @@ class SampleSizes:
             unit="seconds per sample",
             empty="the task's own",
             metavar="SECONDS",
+            chip="{:,} s of sound",
         ),
     ] = None

@@ -22,6 +22,7 @@ class Savers:
             "Gradient checkpointing",
             "Recomputes activations in backward, layer by layer: less memory, slower.",
             Group.SAVERS,
+            chip="checkpointing",
         ),
     ] = False
     checkpoint_every: Annotated[
@@ -33,6 +34,7 @@ class Savers:
             "costs half the time.",
             Group.SAVERS,
             unit="layers",
+            chip="1 layer in {} recomputed",
         ),
     ] = 1
     recompute: Annotated[
@@ -42,6 +44,7 @@ class Savers:
             "What a checkpointed layer computes again in backward. cheap costs little time and "
             "saves less memory.",
             Group.SAVERS,
+            chip="{} parts recomputed",
         ),
     ] = Recompute.ALL
     activation_offload: Annotated[
@@ -51,6 +54,7 @@ class Savers:
             "Keeps what backward needs in the host's memory. With gradient checkpointing, that is "
             "the input of each layer.",
             Group.SAVERS,
+            chip="activations offloaded",
         ),
     ] = False
     optimizer_offload: Annotated[
@@ -60,6 +64,7 @@ class Savers:
             "Keeps the optimizer's state in the host's memory and updates weights there, as "
             "torchao does, or DeepSpeed with ZeRO. Saves much memory; the step is slow.",
             Group.SAVERS,
+            chip="optimizer offloaded",
         ),
     ] = False
     cross_entropy: Annotated[
@@ -69,6 +74,7 @@ class Savers:
             "How a language model's loss goes about its logits, which take the most memory where "
             "the vocabulary is large.",
             Group.SAVERS,
+            chip="{} cross-entropy",
         ),
     ] = CrossEntropy.MODEL
     optimizer_in_backward: Annotated[
@@ -78,6 +84,7 @@ class Savers:
             "Updates each weight once its gradient is there, and drops the gradient: they never "
             "all exist at once.",
             Group.SAVERS,
+            chip="optimizer in backward",
         ),
     ] = False
 

@@ -5,26 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core.choices import Parallelism
-from .context_parallel import ContextParallel
+from . import (
+    context_parallel,
+    data_parallel,
+    expert_parallel,
+    fsdp,
+    pipeline_parallel,
+    tensor_parallel,
+    zero,
+)
 from .contradiction import Contradiction, one_of, other_than
-from .data_parallel import DataParallel
-from .expert_parallel import ExpertParallel
-from .fsdp import Fsdp
 from .parts import DEGREES, NOT_IN_PARTS
-from .pipeline_parallel import PipelineParallel
-from .tensor_parallel import TensorParallel
-from .zero import Zero
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing(
-    Zero,
-    PipelineParallel,
-    ExpertParallel,
-    ContextParallel,
-    TensorParallel,
-    Fsdp,
-    DataParallel,
+    zero.Zero,
+    pipeline_parallel.PipelineParallel,
+    expert_parallel.ExpertParallel,
+    context_parallel.ContextParallel,
+    tensor_parallel.TensorParallel,
+    fsdp.Fsdp,
+    data_parallel.DataParallel,
 ):
     """Division of the work among several GPUs."""
 
@@ -57,7 +59,7 @@ class Sharing(
         return self.shard_size or self.weight_sharers
 
 
-RULES = (
+_RULES_OF_DEGREES = (
     Contradiction(
         {
             "parallelism": one_of(Parallelism.NONE),
@@ -102,13 +104,24 @@ RULES = (
     ),
 )
 
-PARTS_RULES = (
-    *(
-        Contradiction(
-            {name: values, degree: other_than(1)},
-            "not predicted for a model in parts on several GPUs; leave it as it is by default",
-        )
-        for degree in (*DEGREES, "expert_parallel")
-        for name, values in NOT_IN_PARTS
-    ),
+_RULES_OF_PARTS = tuple(
+    Contradiction(
+        {name: values, degree: other_than(1)},
+        "not predicted for a model in parts on several GPUs; leave it as it is by default",
+    )
+    for degree in (*DEGREES, "expert_parallel")
+    for name, values in NOT_IN_PARTS
 )
+
+RULES = (
+    *_RULES_OF_DEGREES,
+    *tensor_parallel.RULES,
+    *context_parallel.RULES,
+    *expert_parallel.RULES,
+    *pipeline_parallel.RULES,
+    *_RULES_OF_PARTS,
+    *data_parallel.RULES,
+    *fsdp.RULES,
+    *zero.RULES,
+)
+"""Contradictions of all forms of parallelism; of two for the same field, the later one wins."""

@@ -30,6 +30,7 @@ class Subject:
             "What the model is trained to do. It decides the head and the loss.",
             Group.TASK,
             empty="the model's own",
+            chip=lambda task: task.replace("-", " "),
         ),
     ] = None
     label_count: Annotated[

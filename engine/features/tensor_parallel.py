@@ -21,6 +21,7 @@ class TensorParallel:
             "This many GPUs split each layer and train on the same batch. The batch size is that "
             "of such a group.",
             Group.SEVERAL,
+            chip="layers split among {:,}",
         ),
     ] = 1
     sequence_parallel: Annotated[
@@ -30,6 +31,7 @@ class TensorParallel:
             "Splits what lies between the layers along the sequence, among the GPUs that split "
             "each layer.",
             Group.SEVERAL,
+            chip="sequence parallel",
         ),
     ] = False
 

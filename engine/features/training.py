@@ -27,6 +27,7 @@ class TrainingSettings:
             "Match your training script. bf16 needs Ampere or newer.",
             Group.TRAINING,
             is_column=True,
+            chip="{}",
         ),
     ] = Precision.FP32
     optimizer: Annotated[
@@ -36,6 +37,7 @@ class TrainingSettings:
             "AdamW stores two extra values per weight; plain SGD stores none.",
             Group.TRAINING,
             is_column=True,
+            chip="{}",
         ),
     ] = Optimizer.ADAMW
     optimizer_rank: Annotated[
@@ -46,11 +48,17 @@ class TrainingSettings:
             "Of the gradients that GaLore and APOLLO project; 1 with apollo is APOLLO-Mini.",
             Group.OPTIONS,
             empty="128 for GaLore, 256 for APOLLO",
+            chip="projection rank {:,}",
         ),
     ] = None
     mode: Annotated[
         Mode,
-        Described("Mode", "Use train for training; eval only turns dropout off.", Group.OPTIONS),
+        Described(
+            "Mode",
+            "Use train for training; eval only turns dropout off.",
+            Group.OPTIONS,
+            chip="{} mode",
+        ),
     ] = Mode.TRAIN
     attention: Annotated[
         Attention,
@@ -58,6 +66,7 @@ class TrainingSettings:
             "Attention",
             "How attention scores are computed. transformers uses sdpa by default.",
             Group.OPTIONS,
+            chip="{} attention",
         ),
     ] = Attention.SDPA
     use_cache: Annotated[
@@ -78,6 +87,7 @@ class TrainingSettings:
             "Micro-batches per optimizer step. Batch sizes here are per micro-batch.",
             Group.OPTIONS,
             unit="micro-batches per step",
+            chip="accumulation {:,}",
         ),
     ] = 1
     frozen_backbone: Annotated[
@@ -87,6 +97,7 @@ class TrainingSettings:
             "Trains only the head: no gradients for the rest. DETR and its kin freeze their image "
             "encoder.",
             Group.OPTIONS,
+            chip="frozen backbone",
         ),
     ] = False
     compile: Annotated[
@@ -95,6 +106,7 @@ class TrainingSettings:
             "torch.compile",
             "A compiled step can only be measured, on a GPU of your lab.",
             Group.OPTIONS,
+            chip="compiled",
         ),
     ] = False
 

@@ -26,6 +26,7 @@ class Zero:
             Group.SEVERAL,
             unit="gradients",
             empty="500,000,000, as DeepSpeed",
+            chip="buckets of {:,}",
         ),
     ] = None
     overlap_comm: Annotated[
@@ -35,6 +36,7 @@ class Zero:
             "ZeRO 1 or 2 reduces gradients while the backward pass goes on, which fills a second "
             "bucket meanwhile (overlap_comm). ZeRO 3 needs no second one.",
             Group.SEVERAL,
+            chip="overlapped",
         ),
     ] = False
 

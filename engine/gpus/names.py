@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import lru_cache
 
 from ..core.errors import InvalidInput
 from ..core.parsing import shown
@@ -24,6 +25,10 @@ _PREFIXES = ("nvidia", "amd", "geforce", "instinct", "radeon", "tesla", "rtx")
 _LAPTOP = ("laptop", "mobile")
 _MAX_NAMED = 8
 """Maximum number of GPUs that a message names."""
+
+_MAX_BARE = 4096
+"""Names whose bare form is kept: the form for a new analysis compares all of the catalogue's
+with one another, 10,000 comparisons of some 200 names. Members enter any others."""
 
 
 def short_name(display_name: str) -> str:
@@ -94,6 +99,7 @@ def _names_of(gpu: Gpu) -> tuple[str, ...]:
     return (gpu.display_name, *gpu.driver_names)
 
 
+@lru_cache(maxsize=_MAX_BARE)
 def _bare(text: str) -> str:
     bare = "".join(character for character in text.lower() if character.isalnum())
     for word in _PREFIXES:

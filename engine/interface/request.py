@@ -10,16 +10,18 @@ from typing import Annotated, Any
 
 from ..allocator.options import AllocatorOptions
 from ..core.border import read, settle
-from ..core.choices import Attention, Batching, Goal, Precision
+from ..core.choices import Batching, Goal
 from ..core.errors import InvalidInput
 from ..core.fields import NONE, Described, Field, Group, Interval, described_fields
 from ..core.optimizers import Optimizer
 from ..core.parsing import bytes_of, collect, unknown_fields
+from ..core.sizes import gib
 from ..features.training import MAX_ACCUMULATION
-from ..gpus import ANY, GPUS, HOW_TO_LIST, LOCAL, Gpu, canonical_name
+from ..gpus import ANY, GPUS, HOW_TO_LIST, LOCAL, canonical_name
 from ..models.presets import find_model
 from ..models.tasks import Kind
 from .assumptions import Assumptions
+from .refusals import refused_global_batch, refused_on_gpu
 from .subject import Subject
 from .texts import Texts, refused
 from .workload import Workload
@@ -28,6 +30,10 @@ _ONLY_GENERATED = f"it is of generated texts, so set goal to {Goal.GENERATION}"
 
 MAX_BATCH_SIZE = 65_536
 """Upper bound of all batch sizes, so that no extrapolation runs away."""
+
+
+def _limit_in_words(limit: int) -> str:
+    return f"{gib(limit)} limit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +117,7 @@ class Request(ABC):
             empty="the whole GPU",
             flag="--memory-limit",
             metavar="SIZE",
+            chip=_limit_in_words,
         ),
     ] = None
     assumptions: Assumptions = field(default_factory=Assumptions)
@@ -124,6 +131,7 @@ class Request(ABC):
             Group.OPTIONS,
             unit="samples",
             empty="none",
+            chip="global batch {:,}",
         ),
     ] = None
     allocator: Annotated[
@@ -201,43 +209,19 @@ class Request(ABC):
             given = [name for name in limits if getattr(self, name) is not None]
             wrong |= dict.fromkeys(given, f"it chooses a GPU, so set gpu to {ANY}")
         if self.global_batch_size is not None and not wrong:
-            self._check_global_batch(self.global_batch_size, wrong)
+            wrong |= refused_global_batch(
+                self.global_batch_size,
+                self.current_batch_size,
+                self.gradient_accumulation,
+                self.data_parallel,
+                self.batch_multiple,
+            )
 
     def _check_memory_limit(self, limit: int | str, wrong: dict[str, str]) -> None:
         read_limit = collect(partial(bytes_of, limit), wrong) if isinstance(limit, str) else limit
         if read_limit is not None:
             size = read(described_fields(Request)["memory_limit_bytes"], read_limit, wrong)
             object.__setattr__(self, "memory_limit_bytes", size)
-
-    def _check_global_batch(self, size: int, wrong: dict[str, str]) -> None:
-        """Refuse a global batch that today's micro-batches do not add up to."""
-        current, accumulated = self.current_batch_size, self.gradient_accumulation
-        gpus = self.data_parallel
-        if current is None:
-            self._check_global_batch_alone(size, wrong)
-            return
-        today = current * accumulated * gpus
-        if accumulated > 1 and size != today:
-            wrong["global_batch_size"] = (
-                f"{accumulated} micro-batches of {current:,} on {gpus} GPU(s) make {today:,}, not "
-                f"{size:,}; enter that, or leave gradient_accumulation out"
-            )
-        elif size % today:
-            wrong["global_batch_size"] = (
-                f"{size:,} is not a multiple of the {today:,} samples of a micro-batch of "
-                f"{current:,} on {gpus} GPU(s); change it or current_batch_size"
-            )
-
-    def _check_global_batch_alone(self, size: int, wrong: dict[str, str]) -> None:
-        """Refuse a global batch that none of the batches to choose from divides."""
-        least = self.batch_multiple * self.data_parallel
-        if self.gradient_accumulation > 1:
-            wrong["gradient_accumulation"] = "it follows from the global batch; leave it out"
-        elif size % least:
-            wrong["global_batch_size"] = (
-                f"{size:,} is not a multiple of {least:,}, the least batch on "
-                f"{self.data_parallel} GPU(s); change it or batch_multiple"
-            )
 
 
 @dataclass(frozen=True)
@@ -256,6 +240,7 @@ class AnalysisRequest(Request):
             "What to find. For generation, the current batch is texts at once, and what only "
             "trains is left aside.",
             Group.TEXTS,
+            chip={Goal.GENERATION: "generation", Goal.LENGTH: "longest sequence"}.__getitem__,
         ),
     ] = Goal.BATCH
     texts: Texts = field(default_factory=Texts)
@@ -273,28 +258,13 @@ class AnalysisRequest(Request):
         if self.goal is not Goal.BATCH:
             self._check_goal(wrong)
         if self.gpu in GPUS:
-            self._check_gpu(GPUS[self.gpu], wrong)
+            wrong |= refused_on_gpu(self.workload, GPUS[self.gpu])
         elif self.gpu == ANY:
             self._check_any(wrong)
         elif self.workload.batching is not Batching.FIXED:
             wrong["batching"] = (
                 "samples of different lengths are predicted only; choose a catalogue GPU, "
                 "or fixed to measure steps of one length"
-            )
-
-    def _check_gpu(self, gpu: Gpu, wrong: dict[str, str]) -> None:
-        """Refuse what the GPU cannot run, or the engine cannot predict."""
-        precision = self.workload.precision
-        if precision in (Precision.BF16_MIXED, Precision.BF16_TRUE) and gpu.bf16_flops is None:
-            wrong["precision"] = f"{gpu.display_name} has no bf16; choose fp16-mixed or fp32"
-        elif precision is Precision.TF32 and gpu.tf32_flops is None:
-            wrong["precision"] = f"{gpu.display_name} has no TF32; choose fp16-mixed or fp32"
-        if self.workload.attention is Attention.FLASH and gpu.compute_capability < 8.0:
-            wrong["attention"] = f"{gpu.display_name} cannot run FlashAttention; choose sdpa"
-        if self.workload.compile:
-            wrong["compile"] = (
-                "compiled steps cannot be predicted; measure them (gpu local), or leave it off to "
-                "predict the eager step"
             )
 
     def _check_goal(self, wrong: dict[str, str]) -> None:

@@ -5,110 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
-from ..core.numbers import significant
-from ..core.sizes import gib, gib_number
+from .trial import GpuFacts, Source, Trial
 from .workload import Workload
-
-
-class Source(StrEnum):
-    """Origin of a number.
-
-    ``computed`` is predicted too, but only a part of the step was traced: the rest is arithmetic.
-    """
-
-    MEASURED = "measured"
-    PREDICTED = "predicted"
-    COMPUTED = "computed"
-    ASSUMED = "assumed"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One batch size tried.
-
-    Attributes:
-        batch_size: Samples per step.
-        fits: Whether two whole training steps ran within the GPU's memory.
-        source: ``measured``, ``predicted`` or ``computed``.
-        peak_allocated_bytes: Most bytes held by tensors at once. If the batch does not fit: the
-            bytes that it would need, if known.
-        peak_reserved_bytes: Most bytes held by the caching allocator; ``None`` on the CPU, which
-            has none.
-        device_used_bytes: Reserved plus CUDA context and libraries. ``None`` as above.
-        step_seconds: Time of one training step; median if measured.
-        samples_per_second: Over all micro-batches and GPUs of a step.
-        device_used_low_bytes, device_used_high_bytes: The interval of a predicted
-            ``device_used_bytes``, from known residuals; ``None`` if measured.
-        step_seconds_low, step_seconds_high: The interval of a predicted ``step_seconds``; the
-            quartiles of a measured one, ``None`` if only one step was timed.
-        operations_seconds: Predicted time of the operations of the step alone, which measured steps
-            on that GPU may have corrected in ``step_seconds``. Also of a measured trial on a
-            catalogue GPU, so that others learn from it; ``None`` if unknown, or if a host decides
-            of which nothing is known.
-        breakdown: Bytes at the peak by category (``parameters``, ``gradients``,
-            ``optimizer_state``, ``casts``: copies of parameters in another number format,
-            ``activations``: kept from one phase of the step to the next, ``temporaries``: created
-            and freed within one, ``inputs``, ``workspaces``, ``outputs``: kept by an evaluation for
-            its metrics, ``cache``: keys and values of texts being generated), which add up to
-            ``peak_allocated_bytes``; empty if unknown.
-        alloc_retries: Number of times that the caching allocator had to release its cache to serve
-            a request: above zero the batch fits, but slowly. ``None`` if unknown.
-        failure: Reason why it does not fit; empty if it fits.
-    """
-
-    batch_size: int
-    fits: bool
-    source: Source
-    peak_allocated_bytes: int | None = None
-    peak_reserved_bytes: int | None = None
-    device_used_bytes: int | None = None
-    step_seconds: float | None = None
-    samples_per_second: float | None = None
-    device_used_low_bytes: int | None = None
-    device_used_high_bytes: int | None = None
-    step_seconds_low: float | None = None
-    step_seconds_high: float | None = None
-    operations_seconds: float | None = None
-    breakdown: dict[str, int] = field(default_factory=dict)
-    alloc_retries: int | None = None
-    failure: str = ""
-
-
-@dataclass(frozen=True)
-class BatchTrials:
-    """Memory and time of batch sizes of a script on a GPU, predicted or measured.
-
-    Attributes:
-        gpu: The GPU.
-        trials: Trials by batch size.
-        caveats: Sentences about what the numbers assume and leave out.
-        software: The versions that it was traced with, by package.
-    """
-
-    gpu: GpuFacts
-    trials: list[Trial]
-    caveats: list[str]
-    software: dict[str, str]
-
-    def to_dict(self) -> dict[str, object]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        """One line for each batch size, then what they assume."""
-        lines = [self._line(trial) for trial in self.trials]
-        return "\n".join([*lines, *(f"- {caveat}" for caveat in self.caveats)])
-
-    def _line(self, trial: Trial) -> str:
-        known = trial.device_used_bytes or trial.peak_allocated_bytes or 0
-        fits = "fits" if trial.fits else "does not fit"
-        line = f"Batch {trial.batch_size:,} {fits} on {self.gpu.name}: {gib_number(known)}"
-        low, high = trial.device_used_low_bytes, trial.device_used_high_bytes
-        if low is not None and high is not None:
-            line += f" ({gib_number(low)} to {gib_number(high)})"
-        line += f" of {gib(self.gpu.total_bytes)}"
-        if trial.fits and trial.samples_per_second is not None:
-            line += f", {significant(trial.samples_per_second)} samples/s"
-        return f"{line} ({trial.source})"
 
 
 @dataclass(frozen=True)
@@ -164,21 +62,6 @@ class Savings:
 
 
 @dataclass(frozen=True)
-class GpuFacts:
-    """The GPU of an analysis.
-
-    Attributes:
-        name: For people to read.
-        total_bytes: Its memory, or the memory limit.
-        usable_bytes: Available to the caching allocator: the limit of the peak reserved.
-    """
-
-    name: str
-    total_bytes: int
-    usable_bytes: int
-
-
-@dataclass(frozen=True)
 class TimelinePoint:
     """Live bytes at one moment of a training step.
 
@@ -209,6 +92,87 @@ class LargeTensor:
     category: str
     module: str
     operation: str
+
+
+@dataclass(frozen=True)
+class TensorGroup:
+    """Tensors alive at the peak that one operator created in one module, of all equal layers.
+
+    Attributes:
+        module: As of a :class:`LargeTensor`, with ``*`` for the numbers of layers.
+        operation: As of a :class:`LargeTensor`.
+        category: As in ``Trial.breakdown``.
+        count: Number of tensors.
+        size_bytes: Bytes of all of them.
+    """
+
+    module: str
+    operation: str
+    category: str
+    count: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class OperationTime:
+    """The kernels of one operator in a training step.
+
+    Attributes:
+        operation: Such as ``aten.addmm``.
+        count: Number of kernels.
+        seconds: Predicted time of all of them on the GPU, without waiting for the host.
+    """
+
+    operation: str
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StepProfile:
+    """Parts of a training step's memory and time, so that two steps can be compared.
+
+    Attributes:
+        batch_size: Samples per step.
+        peak_phase: Phase of the step in which most bytes are alive, as of a ``TimelinePoint``.
+        tensors: All tensors alive at the peak, the largest group first.
+        operations: All kernels of the step, the longest group first.
+    """
+
+    batch_size: int
+    peak_phase: str
+    tensors: list[TensorGroup]
+    operations: list[OperationTime]
+
+
+class PhaseName(StrEnum):
+    """Phases of a training run that have peaks of their own."""
+
+    LOADING = "loading"
+    STEP = "training step"
+    EVALUATION = "evaluation"
+    GENERATION = "generation"
+    SAVING = "saving"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of a training run, at the recommended batch.
+
+    Attributes:
+        peak_device_bytes: Most bytes of tensors on one GPU.
+        peak_host_bytes: Most bytes of one process on the host, beside Python and its libraries.
+        host_processes: Processes on a node that take that at once, assumed from 8 GPUs a node.
+        source: ``predicted`` from a trace, or ``computed`` from the weights.
+        how: How weights, logits or offloaded tensors come to the host, in a sentence.
+    """
+
+    name: PhaseName
+    peak_device_bytes: int
+    peak_host_bytes: int
+    host_processes: int
+    source: Source
+    how: str
 
 
 @dataclass(frozen=True)
@@ -279,6 +243,43 @@ class GlobalBatch:
     gradient_accumulation: int
     kept_size: int
     otherwise: str
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """One optimizer step of a script, as its trace saw it.
+
+    Attributes:
+        optimizers: Classes of the optimizers that stepped, such as ``AdamW``.
+        current_micro_batches: Micro-batches of the current size to one optimizer step.
+        recommended_micro_batches: Micro-batches of the recommended size to one.
+        gpus: GPUs whose batches add up.
+    """
+
+    optimizers: list[str]
+    current_micro_batches: int
+    recommended_micro_batches: int
+    gpus: int
+
+
+@dataclass(frozen=True)
+class KeptBatch:
+    """A script's global batch of today, split into fewer and larger micro-batches; predicted.
+
+    Attributes:
+        batch_size: Samples of a micro-batch, which surely fits.
+        micro_batches: Micro-batches to one optimizer step.
+        samples_per_second: At that split.
+        speedup: Speedup over today's split.
+        speedup_low, speedup_high: Its interval.
+    """
+
+    batch_size: int
+    micro_batches: int
+    samples_per_second: float
+    speedup: float
+    speedup_low: float
+    speedup_high: float
 
 
 @dataclass(frozen=True)
@@ -383,6 +384,15 @@ class AnalysisResult:
             with it; empty where one was given.
         program_hash: Hash of what was traced of a script, the same wherever the same step is
             traced; empty for a workload, or if an older version made it.
+        phases: The peaks of loading, training step, evaluation, generation and saving, on GPU and
+            host; empty for a script, if the answer was measured, or if an older version made it.
+        limiting_phase: The phase in which the next batch size does not fit; ``None`` as above.
+        optimizer_step: The optimizer step of a script; ``None`` for a workload, without a current
+            batch, or if it was not traced.
+        kept_batch: The best other split of a script's global batch, for one that accumulates;
+            ``None`` if none is worth a change, if none was looked for, or for a workload.
+        profile: Parts of the step at the current batch, or at the recommended one where there is
+            none; ``None`` if it was measured, or an older version made it.
     """
 
     model_name: str
@@ -418,6 +428,11 @@ class AnalysisResult:
     lengths: BatchLengths | None = None
     compared_gpus: list[GpuOffer] = field(default_factory=list)
     program_hash: str = ""
+    phases: list[Phase] = field(default_factory=list)
+    limiting_phase: PhaseName | None = None
+    optimizer_step: OptimizerStep | None = None
+    kept_batch: KeptBatch | None = None
+    profile: StepProfile | None = None
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -1,4 +1,4 @@
-"""What is trained, whether MemoryMark builds it or somebody's script does.
+"""The subject of training, whether MemoryMark builds it or somebody's script does.
 
 A workload is known by its fields, a program by a name and a hash. Whatever lists, totals or
 compares analyses reads the subject of their requests, and need not know which of the two it is.

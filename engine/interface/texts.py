@@ -11,7 +11,7 @@ from ..core.errors import InvalidInput
 from ..core.fields import Described, Group, Interval
 from ..features.contradiction import Contradiction, one_of
 from ..models.tasks import MAX_SEQUENCE_LENGTH, Task
-from .result import GpuFacts, Source, Trial
+from .trial import GpuFacts, Source, Trial
 from .workload import Workload
 
 _READ_IMAGES_ALONE = ("pix2struct", "vision-encoder-decoder")
@@ -58,12 +58,19 @@ class Texts:
             "images or sound make.",
             Group.TEXTS,
             unit="tokens",
+            chip="prompts of {:,} tokens",
         ),
     ] = 1024
     new_tokens: Annotated[
         int,
         Interval(ge=1, le=MAX_SEQUENCE_LENGTH),
-        Described("New tokens", "Generated for each prompt.", Group.TEXTS, unit="tokens"),
+        Described(
+            "New tokens",
+            "Generated for each prompt.",
+            Group.TEXTS,
+            unit="tokens",
+            chip="{:,} new tokens",
+        ),
     ] = 256
     num_beams: Annotated[
         int,
@@ -74,6 +81,7 @@ class Texts:
             "are drawn.",
             Group.TEXTS,
             unit="beams",
+            chip="{:,} beams",
         ),
     ] = 1
     cache_format: Annotated[
@@ -83,6 +91,7 @@ class Texts:
             "How keys and values are kept.",
             Group.TEXTS,
             flag="--cache-format",
+            chip="{} cache",
         ),
     ] = CacheFormat.DYNAMIC
 

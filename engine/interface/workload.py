@@ -31,6 +31,13 @@ OWN_CONFIG = "own-config"
 """Name of a model that is known only by its config."""
 
 
+def _software(stored: str) -> str:
+    try:
+        return software.in_words(software.parse(stored))
+    except InvalidInput:  # stored by a version that knew other packages
+        return stored
+
+
 @dataclass(frozen=True)
 class Workload(
     Sharing,
@@ -64,6 +71,7 @@ class Workload(
             empty="the versions MemoryMark runs with",
             metavar="VERSIONS",
             is_column=True,
+            chip=_software,
         ),
     ] = ""
     config: Annotated[

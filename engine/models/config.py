@@ -6,31 +6,27 @@ shows where the model is built (:mod:`engine.step.building`).
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from ..core.errors import InvalidInput
 from ..core.parsing import shown
-from . import diffusion, timm_models
+from . import config_text, diffusion, other_files, timm_models
 from .architectures import KNOWN, SUPPORTED, Architecture
 from .model import GivenModel
 from .published import without_what_trainers_leave
 from .tasks import MAX_IMAGE_SIZE, MAX_SEQUENCE_LENGTH, USUAL_IMAGES, SizeLimits, Task, spoken
 
-MAX_CONFIG_BYTES = 2**20
 MAX_LABEL_COUNT = 1_000_000
 
-_MAX_DEPTH = 8  # of nested objects and lists; published configs have three
 _MAX_SIZE = 20_000_000  # above every size of a published model: positions of Llama 4 Scout
 _MAX_NUMBER = 100_000_000  # Qwen4-Exp tells 20 million pairs and triples of tokens apart
 _MAX_FLOAT = 1e12
-_MAX_LIST = 4_096
+"""Bound of numbers that are not whole. Published configs write infinity as one far beyond, too."""
 _MAX_LAYER_COUNT = 1_000  # of all kinds; published models have at most a few hundred
 
 _USUAL_PATCH = 16
@@ -94,8 +90,11 @@ def parse_config(given: object) -> dict[str, Any]:
     Raises:
         InvalidInput: With what is wrong, for the field ``config``.
     """
-    read = diffusion.as_config(timm_models.as_config(_read(given)))
-    read = without_what_trainers_leave(read)
+    file = config_text.read(given)
+    if why := other_files.why_no_config(file):
+        raise _wrong(why)
+    read = diffusion.as_config(timm_models.as_config(file))
+    read = config_text.bounded(without_what_trainers_leave(read))
     _check_architecture(read)
     config = _cleaned(read, depth=1)
     for name in ("text_config", "vision_config", "decoder"):
@@ -105,21 +104,6 @@ def parse_config(given: object) -> dict[str, Any]:
     if layers > _MAX_LAYER_COUNT:
         raise _wrong(f"{layers:,} layers are too many (maximum {_MAX_LAYER_COUNT:,})")
     return config
-
-
-def read_config_file(path: Path) -> str:
-    """The text of a ``config.json``, cut off just above the largest allowed size.
-
-    Raises:
-        InvalidInput: If there is no such file, or it is not text.
-    """
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_CONFIG_BYTES + 1).decode()
-    except UnicodeDecodeError as error:
-        raise _wrong("this is not JSON, which is UTF-8 text") from error
-    except (OSError, ValueError) as error:
-        raise _wrong(f"{shown(path)} cannot be read: {error}") from error
 
 
 def describe(config: Mapping[str, Any], name: str, task: Task | None = None) -> GivenModel:
@@ -185,22 +169,6 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return nested
 
 
-def _read(given: object) -> dict[str, Any]:
-    """The config as a parsed object, of bounded size and without cycles."""
-    try:
-        text = given if isinstance(given, str | bytes) else json.dumps(given)
-        if len(text) > MAX_CONFIG_BYTES:
-            raise _wrong(f"it is larger than {MAX_CONFIG_BYTES // 2**20} MiB")
-        read = json.loads(text)
-    except RecursionError:
-        raise _wrong("its objects are nested too deep") from None
-    except (TypeError, ValueError) as error:
-        raise _wrong(f"this is not JSON: {shown(error)}") from error
-    if not isinstance(read, dict):
-        raise _wrong("this is not a JSON object; enter the contents of a config.json")
-    return read
-
-
 def _check_architecture(config: Mapping[str, Any]) -> None:
     """Check that models with the architecture of a config can be trained.
 
@@ -244,18 +212,16 @@ def _cleaned(config: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any, depth: int) -> Any:
-    if depth > _MAX_DEPTH:
+    if depth > config_text.MAX_DEPTH:
         raise _wrong(f"{shown(name)} is nested too deep")
     if isinstance(value, dict):
         return _cleaned(value, depth + 1)
     if isinstance(value, list):
-        if len(value) > _MAX_LIST:
-            raise _wrong(f"{shown(name)} is too long a list (maximum {_MAX_LIST:,})")
         return [_checked(name, item, depth + 1) for item in value]
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
-    if isinstance(value, float) and math.isinf(value):
-        # Such as a limit of Mamba's time steps. JSON has none, nor has every database.
+    if isinstance(value, float) and abs(value) > _MAX_FLOAT:
+        # Infinity, such as a limit of Mamba's time steps. JSON has none, nor has every database.
         return math.copysign(_MAX_FLOAT, value)
     largest = _MAX_NUMBER if isinstance(value, int) and name != "rope_theta" else _MAX_FLOAT
     if not abs(value) <= largest:  # nor is NaN
@@ -371,8 +337,7 @@ def _label_count(config: Mapping[str, Any], task: Task) -> int | None:
     """The labels of the config's own head, if it has any."""
     if task.facts.label_count is None:
         return None
-    labels = config.get("id2label")
-    count = len(labels) if isinstance(labels, dict) else _number(config, "num_labels")
+    count = _number(config, "num_labels")
     if not count:
         return None
     if count > MAX_LABEL_COUNT:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InvalidInput
-from ..core.parsing import plain_text, shown
+from ..core.parsing import MAX_TEXT_LENGTH, plain_text, shown
 from . import timm_models
 from .config import describe
 from .model import Model, hub_model
@@ -90,7 +90,7 @@ def find_model(name: str, config: Mapping[str, Any] | None = None) -> Model:
     # The hub's own rules for ids, as far as they keep paths and URLs safe.
     if isinstance(name, str) and _HUB_ID.fullmatch(name) and not _UNSAFE.search(name):
         return hub_model(name)
-    similar = get_close_matches(str(name), PRESETS, n=5)
+    similar = get_close_matches(str(name)[:MAX_TEXT_LENGTH], PRESETS, n=5)
     such_as = f", such as {', '.join(similar)}" if similar else ""
     raise InvalidInput({"model": f"unknown model {shown(name)}; {choose_a_model(such_as)}"})
 

@@ -1,4 +1,4 @@
-"""What a published ``config.json`` has beside the model: code of a repository, and formats."""
+"""Parts of a published ``config.json`` beside the model: code of a repository, and formats."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -21,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..core.errors import InvalidInput
 from ..interface.workload import Workload
+from ..versions.patches import patched
 
 try:
     from transformers.distributed import expert_parallel
@@ -108,8 +108,18 @@ def routing_evenly(workload: Workload) -> Iterator[None]:
         _write(received, [choices * workload.expert_load // 100 // experts] * experts)
 
     with (
-        patch.object(implementation, "_dispatch_tokens", count_and_dispatch),
-        patch.object(expert_parallel, "all_to_all_single", tell),
+        patched(
+            implementation,
+            "_dispatch_tokens",
+            count_and_dispatch,
+            why="the number of tokens to send is known here alone",
+        ),
+        patched(
+            expert_parallel,
+            "all_to_all_single",
+            tell,
+            why="how many tokens arrive depends on values; here they are spread evenly",
+        ),
     ):
         yield
 

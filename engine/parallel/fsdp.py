@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -36,6 +35,7 @@ from ..interface.workload import Workload
 from ..step.methods import Learner, trained_in
 from ..step.quantizing import place_quantized
 from ..tracing.trace import Category
+from ..versions.patches import patched
 from . import collectives  # noqa: F401  # so that collectives run on fake tensors
 from .group_recorder import GroupRecorder
 
@@ -174,8 +174,19 @@ def _check_formats(module: torch.nn.Module) -> None:
 def only_the_first() -> Iterator[None]:
     """Let :func:`shard` make only the first GPU's shards: those of 1,024 GPUs take a minute."""
     with (
-        patch.object(_fsdp_param, "_chunk_with_empty", _first_chunk),
-        patch.object(DeviceMesh, "_concatenate", _concatenate, create=True),
+        patched(
+            _fsdp_param,
+            "_chunk_with_empty",
+            _first_chunk,
+            why="the shards of 1,024 GPUs take a minute; only the first is needed",
+        ),
+        patched(
+            DeviceMesh,
+            "_concatenate",
+            _concatenate,
+            why="as for shards: it makes those of all GPUs",
+            is_missing_in_some=True,
+        ),
     ):
         yield
 
@@ -257,7 +268,14 @@ def recording_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[N
                 making(Category.GRADIENTS, foreach_reduce),
             ),
         ):
-            stack.enter_context(patch.object(owner, name, stand_in))
+            stack.enter_context(
+                patched(
+                    owner,
+                    name,
+                    stand_in,
+                    why="a recorder has to know shards and whole weights when they are made",
+                )
+            )
         yield
 
 

@@ -29,7 +29,8 @@ from ..interface.workload import Workload
 from ..step.context import NOT_ON_A_CPU
 from ..step.methods import trained_in
 from ..step.pipelining import Stage, cut, load_schedule
-from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
+from ..tracing.recorded import Recorded, Temporaries
+from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Category
 from .ddp import Buckets
 from .experts import divide_experts, expert_mesh, routing_evenly

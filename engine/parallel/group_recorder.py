@@ -15,7 +15,8 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
 from ..tracing.operations import cost, operator_name, tensors_in
-from ..tracing.recorder import MemoryRecorder, Recorded, Temporaries
+from ..tracing.recorded import Recorded, Temporaries
+from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Category, Operation
 from ..tracing.whole_operators import arrives_whole
 from .offload import HostTensors
@@ -97,21 +98,21 @@ class GroupRecorder(MemoryRecorder):
         self._sort_into(gradient, Category.GRADIENTS, self._modules.owner(parameter))
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Let a sharded tensor dispatch to its shard first, then record as usual."""
+        """Let a sharded tensor dispatch to its shard first."""
         if DTensor in types:
             return NotImplemented
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record as usual, and what is sent and what the host does."""
         if func is _WAIT and isinstance(args[0], FakeTensor):
             return args[0]  # as it really does: on fake tensors PyTorch would make another
-        output = super().__torch_dispatch__(func, types, args, kwargs)
+        output = super().handle(func, args, kwargs)
         if arrives_whole(func):  # its parts have been here
             return output
-        self._record_on_host(func, args, kwargs or {}, output)
+        self._record_on_host(func, args, kwargs, output)
         moved = bytes_sent(func, args) or _bytes_copied(func, args)
         if moved:
             phase = self._training.phase

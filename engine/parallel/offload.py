@@ -12,13 +12,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
-from unittest.mock import patch
 
 import torch
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..tracing.operations import tensors_in
+from ..versions.patches import patched
 
 
 class Host(Protocol):
@@ -142,7 +142,12 @@ def copying_shards(host: Callable[[], HostTensors | None], *, gradients: bool) -
         shard = parameter._sharded_param_data
         if (tensors := host()) is not None and shard in tensors:
             shard = tensors.copied(shard, "device")
-        with patch.object(parameter, "_sharded_param_data", shard):
+        with patched(
+            parameter,
+            "_sharded_param_data",
+            shard,
+            why="the shard is gathered from its copy on the device",
+        ):
             given: list[torch.Tensor] = read(parameter)
             return given
 
@@ -153,7 +158,17 @@ def copying_shards(host: Callable[[], HostTensors | None], *, gradients: bool) -
         return wrap(parameter, tensor)
 
     with (
-        patch.object(FSDPParam, "all_gather_inputs", property(inputs)),
-        patch.object(FSDPParam, "to_sharded_dtensor", sharded),
+        patched(
+            FSDPParam,
+            "all_gather_inputs",
+            property(inputs),
+            why="FSDP's copy from the host is made, and recorded, here",
+        ),
+        patched(
+            FSDPParam,
+            "to_sharded_dtensor",
+            sharded,
+            why="FSDP's copy of gradients to the host is made, and recorded, here",
+        ),
     ):
         yield

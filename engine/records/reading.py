@@ -16,13 +16,14 @@ from ..core.border import read_json
 from ..core.errors import InvalidInput
 from ..gpus import GPUS, HOW_TO_LIST
 from ..interface.request import Request
-from ..interface.result import MeasuredOn, Trial
+from ..interface.result import MeasuredOn
+from ..interface.trial import Trial
 from ..interface.workload import Workload
 from .comparison import RecordedFile, RecordedStep
 from .record import TrainingRecord
 
 FIELD = "recorded"
-"""What messages about the file are keyed by."""
+"""The key of messages about the file."""
 
 _MEASURED_ON = "measured_on"
 _WORKLOAD = "workload"

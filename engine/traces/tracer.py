@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-from unittest.mock import patch
 
-import numpy
 import torch
 from torch.utils._pytree import tree_map
 
@@ -23,21 +18,15 @@ from ..parallel.zero import cast_trained, computed_alone
 from ..step.batches import make_batch
 from ..step.context import NOT_ON_A_CPU
 from ..step.evaluating import evaluate, evaluation_of
-from ..step.flex_attention import compiled_in_models, refuse_dropout
+from ..step.flex_attention import refuse_dropout
 from ..step.pipelining import Stage, cut
 from ..step.rollouts import completions_of, roll_out
 from ..step.training import Training, build_model, prepare, step_of
-from ..step.values_in_models import known_in_models
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
-from ..tracing.flex_attention import flex_attention_lowering
-from ..tracing.hidden_gpus import hide_gpus
-from ..tracing.known_values import KnownValues
-from ..tracing.lowering import CudaBehaviour, CudaTemporaries, cuda_lowering
+from ..tracing.lowering import CudaBehaviour, CudaTemporaries
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
-from ..versions.loaded_modules import namespaces, replaced
-
-_MATCHING = "linear_sum_assignment"
+from .machine import fake_device
 
 STEPS = 2
 """The peak comes in the second step, when the optimizer's state exists."""
@@ -144,7 +133,7 @@ def trace_model(
                 raise NeedsTwoSamples from error
             refuse_dropout(error)
             raise
-        return recorder.trace
+        return recorder.finish()
 
 
 @dataclass(eq=False)
@@ -191,103 +180,6 @@ def _run_fewer(training: Training) -> None:
     training.micro_batches = min(training.micro_batches, most)
 
 
-@contextmanager
-def fake_device(behaviour: CudaBehaviour | None) -> Iterator[KnownValues]:
-    """New tensors are fake, and treated as on a GPU.
-
-    A real GPU is hidden: optimizers and transformers check whether it records a graph, and a
-    process that only predicts would take a CUDA context away from the trials it predicts for.
-
-    Args:
-        behaviour: Behaviour of the GPU; ``None`` treats them as on the CPU.
-    """
-    hide_gpus()
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.cuda, "is_available", lambda: False))
-        mode = KnownValues(checks_pass=True)
-        mode.allow_non_fake_inputs = True  # models may have tensors that are not on their lists
-        stack.enter_context(known_in_models(lambda tensor: mode.values(tensor) is not None))
-        stack.enter_context(mode)
-        stack.enter_context(known_values())
-        stack.enter_context(_spread_masks())
-        if behaviour is not None:
-            stack.enter_context(cuda_lowering(behaviour))
-            stack.enter_context(flex_attention_lowering(lambda: False))
-            stack.enter_context(compiled_in_models())
-        yield mode
-
-
-@contextmanager
-def _spread_masks() -> Iterator[None]:
-    """Spread the spans that speech models hide (SpecAugment) evenly, where they are drawn.
-
-    Where spans overlap by chance, fewer frames are hidden, and no two traces would be alike.
-    """
-    drawn = numpy.random.choice
-
-    def choice(among: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
-        if replace or not isinstance(size, int) or isinstance(among, int):
-            return drawn(among, size, replace, p)
-        return among[numpy.linspace(0, len(among) - 1, size).astype(int)]
-
-    with (
-        patch.object(numpy.random, "choice", choice),
-        patch.object(numpy.random, "rand", lambda *shape: numpy.full(shape, 0.5)),
-    ):
-        yield
-
-
 def warm_up() -> None:
     """Trace something small: the first trace of a process loads half a second of modules."""
     trace(Workload(next(iter(PRESETS))), 1, None)
-
-
-@contextmanager
-def known_values() -> Iterator[None]:
-    """Provide the values that some code reads from tensors, which fake tensors do not have.
-
-    Transformers 5.17 draws a number to skip a layer even where none is skipped. Optimizers read the
-    number of steps, and the gradient scaler looks for infinite gradients. Detectors match what they
-    find with what is there; each object finds its match, whichever it is. ``torch.tensor`` reads
-    tensors in a list itself, past every mode, where it should dispatch. ``Module.to`` swaps fake
-    parameters even with themselves, which those that keep their values do not allow.
-    """
-    draw, write = torch.rand, torch.tensor
-    swap: Callable[..., None] = torch.utils.swap_tensors
-
-    def draw_one(*size: Any, **options: Any) -> Any:
-        return 1.0 if size == ([],) else draw(*size, **options)
-
-    def write_numbers(data: Any, **options: Any) -> torch.Tensor:
-        return write(_numbers(data), **options)
-
-    def swap_others(one: torch.Tensor, other: torch.Tensor) -> None:
-        if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
-            swap(one, other)
-
-    def step(
-        scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        return optimizer.step(*args, **kwargs)
-
-    def match(costs: torch.Tensor) -> tuple[numpy.ndarray, numpy.ndarray]:
-        first = numpy.arange(min(costs.shape))
-        return first, first
-
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.amp.GradScaler, "_maybe_opt_step", step))
-        stack.enter_context(patch("torch.rand", draw_one))
-        stack.enter_context(patch("torch.tensor", write_numbers))
-        stack.enter_context(patch("torch.utils.swap_tensors", swap_others))
-        modules = [names for names in namespaces("transformers") if _MATCHING in names]
-        stack.enter_context(replaced((names, _MATCHING, match) for names in modules))
-        for optimizer in ("adam", "adagrad"):
-            stack.enter_context(patch(f"torch.optim.{optimizer}._get_value", lambda _: 1.0))
-        yield
-
-
-def _numbers(data: Any) -> Any:
-    """Nested lists of numbers, some of which may be tensors."""
-    if isinstance(data, list | tuple):
-        return [_numbers(item) for item in data]
-    return data.item() if isinstance(data, torch.Tensor) and data.dim() == 0 else data

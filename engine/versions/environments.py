@@ -6,6 +6,7 @@ differs, so it takes seconds and some hundred megabytes; another torch takes gig
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -18,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import EngineError
+from ..core.process import state_folder
 from . import software
 
 _VERSIONS_FILE = "versions.json"
+_ENGINE = Path(__file__).resolve().parents[1]
 _READ_VERSIONS = """
 import json, sys, torch, transformers
 from importlib.metadata import PackageNotFoundError, version
@@ -100,6 +103,12 @@ def offered(folder: Path) -> list[Environment]:
     ]
 
 
+def of_user() -> Path:
+    """The folder of this user's environments that share the packages of this Python."""
+    shared = hashlib.sha256(f"{sys.prefix} {sys.version}".encode()).hexdigest()
+    return state_folder() / "environments" / shared[:12]
+
+
 def remove(folder: Path, name: str) -> bool:
     """Delete an environment; returns whether there was one."""
     found = [environment for environment in offered(folder) if environment.name == name]
@@ -109,8 +118,9 @@ def remove(folder: Path, name: str) -> bool:
 
 
 def _share_packages(python: Path) -> None:
-    """Let an environment find the packages of this one after its own."""
+    """Let an environment find the packages of this one, and the engine, after its own."""
     shared = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    shared[os.fspath(_ENGINE.parent)] = None  # a checkout is in neither
     own = _run(
         os.fspath(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"
     ).strip()

@@ -37,6 +37,7 @@ torch._C._get_accelerator
 torch._C._get_sdp_priority_order
 torch._C._group_tensors_by_device_and_dtype
 torch._C._nn._parse_to
+torch._C._set_only_lift_cpu_tensors
 torch._C._set_sdp_priority_order
 torch._C._storage_Use_Count
 torch._C.TensorBase._use_count
@@ -151,6 +152,7 @@ torch.utils._python_dispatch.TorchDispatchMode
 torch.utils._python_dispatch._disable_current_modes
 torch.utils._python_dispatch.is_traceable_wrapper_subclass
 torch.utils._python_dispatch._get_current_dispatch_mode_stack
+torch.utils._python_dispatch._push_mode
 torch.utils._pytree.tree_iter
 torch.utils._pytree.tree_leaves
 torch.utils._pytree.tree_map
@@ -159,6 +161,7 @@ torch.utils.data.DataLoader._get_iterator
 torch.utils.data._utils.fetch._MapDatasetFetcher
 torch.utils.data.dataloader._BaseDataLoaderIter
 torch.utils.data.dataloader._BaseDataLoaderIter:_dataset
+torch.utils.data.dataloader._BaseDataLoaderIter:_index_sampler
 torch.utils.data.dataloader._SingleProcessDataLoaderIter
 """
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analyses.models import Analysis, Decided
-from analyses.stored_result import batch_result, result_columns
+from analyses.results.stored import batch_result, result_columns
 from engine.answer.amounts import trial_at
 from engine.answer.ladder import Learning, Rung
 from engine.interface.result import AnalysisResult
@@ -22,7 +22,7 @@ RESULT_COLUMNS = (
     "usd_per_year", "gpu_hours_per_year", "kwh_per_year", "kg_co2e_per_year", "worst_tokens",
     "padding", "longest_tokens",
 )  # fmt: skip
-"""The columns that :func:`~analyses.stored_result.result_columns` fills."""
+"""The columns that :func:`~analyses.results.stored.result_columns` fills."""
 
 
 def advised(rungs: Sequence[Rung], *, has_answer: bool) -> Rung | None:

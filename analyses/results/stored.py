@@ -15,9 +15,10 @@ from analyses import models
 from engine.answer.worth import has_gain
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput
-from engine.interface.result import AnalysisResult, Trial
+from engine.interface.result import AnalysisResult
 from engine.interface.texts import TextResult
 from engine.interface.tokens import Tokens, tokens_of
+from engine.interface.trial import Trial
 
 logger = logging.getLogger(__name__)
 

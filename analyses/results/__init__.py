@@ -1,0 +1,1 @@
+"""Results as they are stored, and the decision that each has."""
