@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(**browsing.launch_options(executable))
         for number in range(options.sites):
-            with _new_site(browser) as page:
+            with new_site(browser) as page:
                 _verdicts(page, found, 1 if number else options.times)
                 if not number:
                     _ladders(page, found)
@@ -161,12 +161,13 @@ def _add(found: Seconds, name: str, seconds: float) -> None:
 
 
 @contextmanager
-def _new_site(browser: Browser) -> Iterator[Page]:
+def new_site(browser: Browser) -> Iterator[Page]:
     """A signed-in window on a site that has just started."""
     with tempfile.TemporaryDirectory() as folder:
         site = Site(Path(folder))
         try:
             page = browser.new_context(**browsing.context_options(site.url)).new_page()
+            page.set_default_timeout(doing.PATIENCE_MS)
             doing.set_up(page, site.setup_link, NAME, PASSWORD)
             yield page
             page.context.close()

@@ -29,6 +29,8 @@ NO_CHROMIUM = (
     "apt install chromium, or set CHROMIUM=/path/to/it"
 )
 
+_SESSION = "sessionid"
+
 _REPORTED_ELSEWHERE = (
     "the server responded with a status of",
     # A page that waits for its answer ends its request when it is left.
@@ -83,6 +85,17 @@ def context_options(
         "accept_downloads": True,
         "storage_state": {"cookies": [_full(cookie)], "origins": []},
     }
+
+
+def session_cookie(url: str, session: str) -> Any:
+    """The cookie of an open session on the site, for Playwright."""
+    return _full({"name": _SESSION, "value": session, "url": url}) | {"httpOnly": True}
+
+
+def session_of(context: BrowserContext) -> str:
+    """The key of the session that a window is signed in with."""
+    (found,) = (c["value"] for c in context.cookies() if c.get("name") == _SESSION)
+    return found
 
 
 def _full(cookie: dict[str, str]) -> dict[str, Any]:

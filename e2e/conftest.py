@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page
 
 from e2e import browsing, doing
 from e2e.browsing import Theme, Watch
-from e2e.running import Site
+from e2e.running import Account, Site
+from engine.traces.trace_files import FOLDER_VARIABLE
 
 ADMIN, ADMIN_PASSWORD = "grace", "a compiler of 1952"
 
@@ -23,10 +24,18 @@ MEMBERS_AT_ONCE = 10
 PHONE: dict[str, Any] = {"screen": "phone", "theme": "light"}
 
 
-@dataclass(frozen=True)
-class Account:
-    name: str
-    password: str
+@pytest.fixture(scope="session", autouse=True)
+def _traces_are_kept_for_the_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep traces on disk, as sites do, in one folder for all sites of all test processes.
+
+    The traces of the popular models are most of what the engines compute.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(folder / "traces"))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -62,8 +71,14 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def demo_account(demo: Site) -> Account:
-    return Account("demo", demo.demo_password)
+def demo_account(demo: Site, browser: Browser) -> Account:
+    """The demo's account, signed in once for all tests."""
+    account = Account("demo", demo.demo_password)
+    context = browser.new_context(**browsing.context_options(demo.url))
+    doing.sign_in(context.new_page(), account.name, account.password)
+    session = browsing.session_of(context)
+    context.close()
+    return replace(account, session=session)
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +88,7 @@ def members(site: Site) -> Iterator[Account]:
     def added() -> Iterator[Account]:
         for first in count(10_000_000, MEMBERS_AT_ONCE):
             names = [f"m{number}" for number in range(first, first + MEMBERS_AT_ONCE)]
-            yield from map(Account, names, site.add_members(names))
+            yield from site.add_members(names)
 
     return added()
 
@@ -94,7 +109,7 @@ def watch() -> Iterator[Watch]:
 
 @pytest.fixture
 def open_page(browser: Browser, watch: Watch) -> Iterator[Open]:
-    """Opens watched windows on a site, signed in if an account is given."""
+    """Opens watched windows on a site: with an account signed in, on the first page."""
     opened: list[Page] = []
 
     def opener(
@@ -111,7 +126,9 @@ def open_page(browser: Browser, watch: Watch) -> Iterator[Open]:
         watch.over(context)
         page = context.new_page()
         opened.append(page)
-        if account:
+        if account and account.session:
+            doing.resume(page, site.url, account.session)
+        elif account:
             doing.sign_in(page, account.name, account.password)
         return page
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, expect
+
+from e2e import browsing
 
 PATIENCE_MS = 60_000
 """A page takes less than a second; this and the next allow for a busy machine."""
 
 ANSWER_MS = 300_000
 """An answer takes seconds."""
+
+Send = Callable[..., APIResponse]
+"""Posts a body to an address."""
 
 expect.set_options(timeout=PATIENCE_MS)  # for all that import these steps
 
@@ -46,6 +53,12 @@ def sign_in(page: Page, name: str, password: str) -> None:
     expect(sign_out_button).to_be_attached()  # on a phone it is in the menu
 
 
+def resume(page: Page, url: str, session: str) -> None:
+    """Open an address of the site in the member's open session."""
+    page.context.add_cookies([browsing.session_cookie(url, session)])
+    page.goto(url)
+
+
 def sign_out(page: Page) -> None:
     """Sign out, back to the sign-in page."""
     menu = page.get_by_role("button", name="Menu", exact=True)
@@ -53,6 +66,22 @@ def sign_out(page: Page) -> None:
         menu.click()
     page.get_by_role("button", name="Sign out", exact=True).click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def program_of(page: Page) -> Send:
+    """Create a token of the signed-in member; returns what posts with it, as a program does."""
+    page.goto("/tokens/")
+    page.get_by_label("Name").fill("laptop")
+    page.get_by_label("Access").select_option("write")
+    page.get_by_role("button", name="Create token").click()
+    token = page.get_by_role("textbox", name="New token").input_value()
+
+    def sent(address: str, body: object, *, token: str = f"Token {token}") -> APIResponse:
+        text = body if isinstance(body, str) else json.dumps(body)
+        headers = {"Authorization": token, "Content-Type": "application/json"}
+        return page.request.post(address, data=text.encode(), headers=headers)
+
+    return sent
 
 
 def analyze(page: Page, **values: str) -> int:

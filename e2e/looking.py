@@ -6,9 +6,56 @@ import os
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Locator, Page
 
 from e2e.browsing import DESKTOP, LOOKS, SCREENS, WIDTHS
+
+_BROKEN_WORDS = """root => {
+  const broken = [];
+  const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    for (const word of text.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+      const range = document.createRange();
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+      if (lines.size > 1) broken.push(word[0]);
+    }
+  }
+  return broken;
+}"""
+
+_CUT_LABELS = """async address => {
+  const text = await (await fetch(address)).text();
+  const picture = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+  document.body.append(picture);
+  const { width, height } = picture.viewBox.baseVal;
+  const labels = [...picture.querySelectorAll("text")];
+  const cut = labels.filter((label) => {
+    const box = label.getBBox();
+    return box.x < 0 || box.y < 0 || box.x + box.width > width || box.y + box.height > height;
+  });
+  const said = (some) => some.map((label) => label.textContent);
+  const result = { labels: said(labels), cut: said(cut) };
+  picture.remove();
+  return result;
+}"""
+
+_OVERLAPPING = """() => {
+  const shown = [...document.querySelectorAll(".site-header a, .site-header button")]
+    .filter((each) => each.checkVisibility({ visibilityProperty: true }));
+  const boxes = shown.map((each) => each.getBoundingClientRect());
+  const said = (each) => each.ariaLabel || each.innerText;
+  const found = [];
+  boxes.forEach((one, at) => boxes.slice(0, at).forEach((other, before) => {
+    const meet = one.left < other.right - 1 && other.left < one.right - 1
+      && one.top < other.bottom - 1 && other.top < one.bottom - 1;
+    if (meet && !shown[at].contains(shown[before]) && !shown[before].contains(shown[at])) {
+      found.push(`${said(shown[before])} and ${said(shown[at])} overlap`);
+    }
+  }));
+  return found;
+}"""
 
 SERIOUS = ("serious", "critical")
 
@@ -31,6 +78,7 @@ def look(page: Page, name: str) -> None:
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
         found = (barriers(page) if (screen, theme) in LOOKS else [], overflow(page))
+        found[0].extend(overlapping(page))
         if folder:
             page.screenshot(path=Path(folder) / f"{name}-{screen}-{theme}.png", full_page=True)
         if found[0] or found[1] > 0:
@@ -48,12 +96,33 @@ def barriers(page: Page) -> list[str]:
     ]
 
 
+def overlapping(page: Page) -> list[str]:
+    """The links and buttons of the page's head that lie over each other."""
+    found: list[str] = page.evaluate(_OVERLAPPING)
+    return found
+
+
 def overflow(page: Page) -> int:
     """The width by which the page exceeds the window, in pixels."""
     wider: int = page.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )
     return wider
+
+
+def broken_words(element: Locator) -> list[str]:
+    """The words of an element that do not stand on one line."""
+    found: list[str] = element.evaluate(_BROKEN_WORDS)
+    return found
+
+
+def labels_of_picture(page: Page, address: str) -> tuple[list[str], list[str]]:
+    """The labels of one of our SVG pictures, and those that reach beyond its edge.
+
+    A PNG is drawn from the same picture.
+    """
+    found = page.evaluate(_CUT_LABELS, address)
+    return found["labels"], found["cut"]
 
 
 def overflow_at(page: Page, screen: str) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from time import monotonic, sleep
@@ -27,11 +29,33 @@ PRINTED_SECONDS = 120.0
 _ADD_MEMBERS = """
 import sys
 import django
-from django.core.management import call_command
 django.setup()
+from importlib import import_module
+from allauth.account.internal.flows.login import record_authentication
+from django.conf import settings
+from django.contrib.auth import login
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.http import HttpRequest
 for words in sys.argv[1:]:
-    call_command("addmember", *words.split(), "--generate")
+    name, *flags = words.split()
+    call_command("addmember", name, *flags, "--generate")
+    request, user = HttpRequest(), User.objects.get(username=name)
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore()
+    login(request, user, settings.AUTHENTICATION_BACKENDS[0])
+    record_authentication(request, user, method="password", username=name)
+    request.session.save()
+    print("Session:", request.session.session_key)
 """
+"""Adds members, and signs each in as the form does."""
+
+_SERVE = "serve"
+_START_SERVING = """
+for words in migrate collectstatic; do {python} -m memorymark_site $words --noinput -v 0; done
+exec {python} -m memorymark_site serve
+"""
+"""Starts a site on a machine whose worker is elsewhere."""
+
 _SETTINGS = """
 from memorymark_site.settings import *
 STATIC_ROOT = {static!r}
@@ -39,12 +63,28 @@ ROOT_URLCONF = "memorymark_site.tests.faults"
 """
 
 
+@dataclass(frozen=True)
+class Account:
+    """A member's account.
+
+    Attributes:
+        name: Its name.
+        password: Its password.
+        session: The key of an open session, to be signed in without the form; empty if there is
+            none.
+    """
+
+    name: str
+    password: str
+    session: str = ""
+
+
 class NotStarted(Exception):
     """The site did not come up; the message is its output."""
 
 
 class Site:
-    """A running site: ``make run`` or ``make demo``.
+    """A running site: ``make run``, ``make demo``, or only what serves pages.
 
     Attributes:
         url: Its address, without a trailing slash.
@@ -57,13 +97,15 @@ class Site:
 
         Args:
             folder: An empty folder for its data and its output.
-            target: Make target: ``run``, or ``demo`` for a site with a year of history.
+            target: Make target: ``run``, or ``demo`` for a site with a year of history; or
+                ``serve`` for one that analyzes nothing, so that no engine has to load torch.
             settings: Environment variables to change from their defaults.
 
         Raises:
             NotStarted: It exited, or was not healthy in time.
         """
         port = free_port()
+        self._health = "/ready" if target == _SERVE else "/health"
         self.url = f"http://127.0.0.1:{port}"
         self._data = folder / "data"
         self._settings = dict(settings or {})
@@ -77,7 +119,7 @@ class Site:
         (folder / "e2e_settings.py").write_text(text)
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                ["make", target, f"PORT={port}", f"DEMO_DATA_DIR={self._data}"],  # noqa: S607  # make is found as the system finds it
+                self._command(target, port),
                 cwd=ROOT,
                 env=self._environment(),
                 stdout=output,
@@ -90,6 +132,12 @@ class Site:
             self.end()
             raise
 
+    def _command(self, target: str, port: int) -> list[str]:
+        if target != _SERVE:
+            return ["make", target, f"PORT={port}", f"DEMO_DATA_DIR={self._data}"]
+        self._settings |= {"PORT": str(port), "HOST": "127.0.0.1"}
+        return ["/bin/sh", "-ec", _START_SERVING.format(python=shlex.quote(sys.executable))]
+
     @property
     def setup_link(self) -> str:
         """The one-time link that a new lab prints on its first start."""
@@ -100,12 +148,12 @@ class Site:
         """The password of the demo's account ``demo``."""
         return self._said(r"(?<=with the password )\S+")
 
-    def add_member(self, name: str, *, admin: bool = False) -> str:
-        """Create an account; returns its password."""
+    def add_member(self, name: str, *, admin: bool = False) -> Account:
+        """Create an account with an open session."""
         return self.add_members([f"{name} --admin" if admin else name])[0]
 
-    def add_members(self, members: Sequence[str]) -> list[str]:
-        """Create accounts in one process, whose start takes seconds; returns their passwords.
+    def add_members(self, members: Sequence[str]) -> list[Account]:
+        """Create accounts, each with an open session, in one process, whose start takes seconds.
 
         Args:
             members: Arguments of ``addmember``: a name, and perhaps ``--admin``.
@@ -118,7 +166,13 @@ class Site:
             text=True,
             check=True,
         )
-        return re.findall(r"Password: (\S+)", done.stdout)
+        secrets_of_each = zip(
+            re.findall(r"Password: (\S+)", done.stdout),
+            re.findall(r"Session: (\S+)", done.stdout),
+            strict=True,
+        )
+        names = (words.split()[0] for words in members)
+        return [Account(name, *each) for name, each in zip(names, secrets_of_each, strict=True)]
 
     def end(self) -> None:
         """Stop the site and all its processes."""
@@ -147,7 +201,7 @@ class Site:
 
     def _is_healthy(self) -> bool:
         try:
-            with urlopen(f"{self.url}/health", timeout=30) as answer:  # noqa: S310  # an address of this test
+            with urlopen(f"{self.url}{self._health}", timeout=30) as answer:  # noqa: S310  # an address of this test
                 return bool(answer.status == 200)
         except (URLError, HTTPException, ConnectionError, TimeoutError):
             return False

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from e2e import doing
 from e2e.browsing import Watch
-from e2e.conftest import Account, Open
+from e2e.conftest import Open
 from e2e.looking import look
 from e2e.running import Site
 
@@ -21,9 +21,9 @@ def test_a_new_address_is_confirmed_by_the_link_sent_to_it(
     tmp_path: Path, open_page: Open, watch: Watch
 ) -> None:
     sent = tmp_path / "mail"
-    site = Site(tmp_path, settings={"EMAIL_URL": f"filemail:///{sent}"})
+    site = Site(tmp_path, "serve", {"EMAIL_URL": f"filemail:///{sent}"})
     try:
-        page = open_page(site, Account("grace", site.add_member("grace")))
+        page = open_page(site, site.add_member("grace"))
         page.goto("/account/")
         page.get_by_role("link", name="Add e-mail").click()
         expect(page.get_by_role("heading", name="E-mail address")).to_be_visible()

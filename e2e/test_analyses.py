@@ -14,15 +14,15 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from e2e import doing
-from e2e.conftest import PHONE, Account, Open
+from e2e.conftest import PHONE, Open
 from e2e.looking import look
-from e2e.running import Site
+from e2e.running import Account, Site
 from engine.core.numbers import usd
 
 pytestmark = pytest.mark.e2e
 
 SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true"}
-"""An analysis that takes long enough to watch."""
+"""An analysis that takes long enough to watch, at a sequence length that was not traced before."""
 
 
 def _csv(page: Page, address: str) -> list[dict[str, str]]:
@@ -39,11 +39,17 @@ def _savings_of(page: Page, member: str) -> tuple[float, float]:
     return float(rows[0]["realised_usd_per_year"]), float(rows[0]["potential_usd_per_year"])
 
 
+def _without_predictions(page: Page) -> None:
+    """Keep the form from predicting, since the analysis would find its traces and be quick."""
+    page.route("**/new/preview/", lambda route: route.fulfill(status=204))
+
+
 def test_an_analysis_shows_its_stages_and_then_what_it_tries(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
-    doing.analyze(page, **SLOW)
+    _without_predictions(page)
+    doing.analyze(page, **SLOW, sequence_length="384")
     stages = page.get_by_role("list", name="Stages")
     expect(stages.get_by_text("Build")).to_be_visible()
     expect(stages.locator("[aria-current=step]")).to_contain_text(re.compile("Trace|Search"))
@@ -92,7 +98,8 @@ def test_an_analysis_updates_live_without_a_reload(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member, **PHONE)
-    doing.analyze(page, **SLOW, current_batch_size="2")  # a repeat would reuse the stored result
+    _without_predictions(page)
+    doing.analyze(page, **SLOW, sequence_length="640")
     page.evaluate("window.untouched = true")
 
     expect(page.locator("#state")).to_contain_text("Running", timeout=doing.ANSWER_MS)
@@ -107,7 +114,8 @@ def test_an_analysis_updates_live_without_a_reload(
 
 def test_a_running_analysis_can_be_cancelled(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member, **PHONE)
-    doing.analyze(page, **SLOW, current_batch_size="3")
+    _without_predictions(page)
+    doing.analyze(page, **SLOW, sequence_length="768")
     expect(page.locator("#state")).to_contain_text("Running", timeout=doing.ANSWER_MS)
     page.get_by_role("button", name="Cancel").click()
 
@@ -157,7 +165,7 @@ def test_the_exports_contain_exactly_what_the_page_shows(
     texts = {}
     for kind in ("CSV", "JSON"):
         with page.expect_download() as download:
-            page.get_by_role("link", name=kind, exact=True).click()
+            page.get_by_role("link", name=f"Export as {kind}").click()
         texts[kind] = download.value.path().read_text()
     rows = list(csv.DictReader(io.StringIO(texts["CSV"])))
 

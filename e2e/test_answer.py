@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,9 +12,9 @@ from playwright.sync_api import Browser, Locator, Page, Response, expect
 
 from e2e import browsing, doing
 from e2e.browsing import LOOKS, Theme
-from e2e.conftest import Account, Open
+from e2e.conftest import Open
 from e2e.looking import barriers, look, overflow
-from e2e.running import Site
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 
@@ -27,15 +26,14 @@ FONT_BYTES = 350_000
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer with its whole ladder, and the session of the member it belongs to."""
+    """An answer with its whole ladder, and the member it belongs to."""
 
     url: str
-    session: Any
+    owner: Account
 
     def open(self, page: Page) -> Page:
         """Show it in a window of the site that nobody has signed in to."""
-        page.context.add_cookies(self.session)
-        page.goto(self.url)
+        doing.resume(page, self.url, self.owner.session)
         return page
 
 
@@ -45,11 +43,12 @@ def answer(site: Site, browser: Browser) -> Iterator[Answer]:
     context = browser.new_context(**browsing.context_options(site.url))
     context.set_default_timeout(doing.PATIENCE_MS)
     page = context.new_page()
-    doing.sign_in(page, "reader", site.add_member("reader"))
+    owner = site.add_member("reader")
+    doing.resume(page, site.url, owner.session)
     doing.analyze(page, model="bert", gpu="a10", precision="fp32")
     doing.wait_for_verdict(page)
     doing.wait_for_ladder(page)
-    yield Answer(page.url, [c for c in context.cookies() if c.get("name") == "sessionid"])
+    yield Answer(page.url, owner)
     context.close()
 
 
@@ -75,13 +74,16 @@ def test_the_page_decides_before_anything_else(
 
 def test_the_first_screen_has_the_two_bars_and_the_three_cards(page: Page) -> None:
     today, then = page.locator("#decision .use").all()
-    expect(today).to_contain_text(re.compile(r"Today: batch 16.*GiB of .*GiB unused"))
-    expect(then).to_contain_text(re.compile(r"Then: batch \d+.*GiB of .*GiB unused"))
+    expect(today).to_contain_text(re.compile(r"Today: batch 16.*GiB of .*fits, .*GiB unused"))
+    expect(then).to_contain_text(re.compile(r"Then: batch \d+.*GiB of .*fits, .*GiB unused"))
     assert _fill(today) != _fill(then)  # red, green
     cards = page.locator("#decision .figure-card")
     assert cards.locator("dt").all_inner_texts() == [
         "Speedup", "Cost per run", "Potential savings per year",
     ]  # fmt: skip
+    for gone in ("+cpu", "vLLM"):
+        expect(page.locator("#analysis")).not_to_contain_text(gone)
+    expect(page.locator("#decision")).to_contain_text("Today's settings are assumed: ")
     for part in (today, then, *cards.all()):
         expect(part.locator(".badge").first).to_be_visible()
         assert part.evaluate("e => e.getBoundingClientRect().bottom <= innerHeight")
@@ -132,6 +134,11 @@ def test_the_ladder_makes_a_rung_the_pages_answer_with_one_click(page: Page) -> 
         "Change", "Speedup predicted", "Cost at an assumed price", "What it does to training",
         "Effort",
     ]  # fmt: skip
+    gains = page.locator("#ladder tbody .rung-gain").all_inner_texts()
+    speedups = [float(gain.split("\N{MULTIPLICATION SIGN}")[0].replace(",", "")) for gain in gains]
+    assert speedups == sorted(speedups, reverse=True)
+    for cost in page.locator("#ladder tbody .rung-gain + td").all():
+        expect(cost).to_contain_text(re.compile(r"\$[\d,.]+\s*per run|^\s*–\s*$"))
     page.locator("#ladder").get_by_role("link", name=re.compile("^Use batch")).click()
     expect(page.locator("#decision-title")).not_to_contain_text("bf16")
     expect(page.locator(".rung-answer")).to_contain_text("shown here")
@@ -158,6 +165,10 @@ def test_what_does_not_fit_gets_advice_too(site: Site, member: Account, open_pag
     expect(page.get_by_text("The analysis failed")).to_have_count(0)
     doing.wait_for_ladder(page)
     expect(page.locator("#decision-title")).to_contain_text("fits")
+    rungs = page.locator("#ladder .rung")
+    expect(rungs.filter(has_text=re.compile(r"^\s*as it is"))).to_have_class(
+        re.compile("rung-fails")
+    )
     today, then = page.locator("#decision .use").all()
     expect(today).to_contain_text("GiB too much")
     expect(then).to_contain_text("GiB unused")
@@ -167,6 +178,29 @@ def test_what_does_not_fit_gets_advice_too(site: Site, member: Account, open_pag
     expect(page.get_by_role("slider", name="Batch size")).to_be_visible()
     page.get_by_role("tab", name="Trials").click()
     expect(page.get_by_role("heading", name="Trials")).to_be_visible()
+
+
+def test_what_nothing_makes_fit_shows_what_it_needs_and_where_it_fits(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    doing.analyze(page, model="bert", gpu="a10", memory_limit_bytes="300 MiB")
+    expect(page.locator("#no-fit-title")).to_be_visible(timeout=doing.ANSWER_MS)
+    (bar,) = page.locator(".use").all()
+    expect(bar).to_contain_text("The smallest batch")
+    expect(bar).to_contain_text("too much")
+    expect(bar.locator(".badge")).to_have_text("predicted")
+    used, limit = bar.locator(".use-used"), bar.locator(".bar-limit")
+    end, memory = used.bounding_box(), limit.bounding_box()
+    assert end
+    assert memory
+    assert end["x"] < memory["x"] < end["x"] + end["width"]
+    doing.wait_for_ladder(page)
+    expect(page.get_by_text("Nothing that was tried makes it fit on this GPU.")).to_be_visible()
+    expect(page.get_by_text("Cheapest per sample that surely fits")).not_to_have_count(0)
+    page.get_by_role("link", name="All GPUs").click()
+    expect(page.get_by_role("heading", name="GPU map")).to_be_in_viewport()
+    look(page, "no-fit")
 
 
 def test_the_slider_goes_through_the_batches_by_keyboard_and_click_without_a_request(
@@ -237,6 +271,8 @@ def test_the_lines_to_paste_can_be_copied(page: Page) -> None:
     assert page.evaluate("navigator.clipboard.readText()").strip() == code.strip()
     assert "per_device_train_batch_size=" in code
     assert "MemoryMarkCallback" in code
+    assert "to_lab(" in code
+    assert f"analysis_id={urlsplit(page.url).path.strip('/')}" in code
     page.locator("#config").get_by_role("button", name="Copy").first.click()
     expect(page.locator("#config").get_by_role("button").first).to_have_text("Copied")
 

@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 
 from e2e import doing
 from e2e.browsing import Watch
-from e2e.conftest import Account, Open
+from e2e.conftest import Open
 from e2e.looking import look
-from e2e.running import Site
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 
@@ -45,6 +45,24 @@ def test_whether_it_fits_is_answered_in_the_first_word(
         page.get_by_role("button", name="Check this batch").click()
         doing.wait_for_verdict(page)
         expect(page.locator("#decision")).to_have_text(re.compile(rf"^\s*{first}, batch "))
+
+
+BEST = (
+    r"Cheapest per sample that surely fits: .+, \$[\d,.]+ per million\. "
+    r"Then .+ \$[\d,.]+, .+ \$[\d,.]+, .+ \$[\d,.]+\."
+)
+
+
+def test_which_gpu_is_answered_with_its_condition_its_number_and_three_others(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    page.goto("/new/?ask=gpu")
+    doing.fill(page, "model", "resnet-18")
+    page.get_by_role("button", name="Find the GPU").click()
+    doing.wait_for_verdict(page)
+    expect(page.locator("#gpus .card-note").first).to_have_text(re.compile(BEST))
+    expect(page.get_by_role("heading", name="GPU map")).to_be_visible()
 
 
 def test_no_batch_yet_gets_one_to_start_with(site: Site, member: Account, open_page: Open) -> None:

@@ -5,16 +5,18 @@ One file, so that one test process fills the demo, which takes a minute.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from e2e import browsing, doing, pages
 from e2e.browsing import LOOKS, Theme, Watch
-from e2e.conftest import Account, Open
-from e2e.looking import barriers, overflow, overflow_at
-from e2e.running import Site
+from e2e.conftest import PHONE, Open
+from e2e.looking import barriers, broken_words, labels_of_picture, overflow, overflow_at
+from e2e.running import Account, Site
 from memorymark_site.tests.fault_statuses import STATUSES
 
 pytestmark = pytest.mark.e2e
@@ -31,7 +33,7 @@ def window(
     context.set_default_timeout(doing.PATIENCE_MS)
     watch.over(context)
     page = context.new_page()
-    doing.sign_in(page, demo_account.name, demo_account.password)
+    doing.resume(page, demo.url, demo_account.session)
     yield page, watch
     context.close()
 
@@ -114,10 +116,10 @@ def test_the_shortcut_sheet_lists_what_works_on_the_page(page: Page) -> None:
 def test_two_keys_open_a_page_except_while_typing(page: Page) -> None:
     page.goto("/history/")
     page.keyboard.press("/")
-    expect(page.get_by_label("Search")).to_be_focused()
+    expect(page.get_by_label("Search", exact=True)).to_be_focused()
     page.keyboard.type("gs")
     assert "/history/" in page.url
-    page.get_by_label("Search").blur()
+    page.get_by_label("Search", exact=True).blur()
     page.evaluate("performance.now = () => 0")  # as if no time passes between the two keys
     page.keyboard.press("g")
     page.keyboard.press("s")
@@ -154,9 +156,24 @@ def test_ticks_are_kept_from_page_to_page(page: Page) -> None:
     expect(page.locator("[data-selected]")).to_have_text("With selected:")
 
 
+def test_twenty_rows_fit_a_laptops_screen(page: Page) -> None:
+    page.set_viewport_size({"width": 1366, "height": 768})
+    page.goto("/history/")
+    rows = page.locator("#rows tr")
+    expect(rows.nth(19)).to_be_in_viewport(ratio=1)
+    assert overflow(page) <= 0
+    table = page.locator(".scroll")
+    assert table.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("Roomy rows").check()
+    expect(page.locator("#rows .chips li").first).to_have_css("display", "list-item")
+    expect(page).to_have_url(re.compile(r"density=roomy"))
+
+
 def test_a_search_becomes_chips_that_can_be_removed(page: Page) -> None:
     page.goto("/history/")
-    search = page.get_by_label("Search")
+    search = page.get_by_label("Search", exact=True)
     search.fill("model:vit this-year")
     search.press("Enter")
     bar = page.locator("#search-bar")
@@ -168,6 +185,43 @@ def test_a_search_becomes_chips_that_can_be_removed(page: Page) -> None:
     bar.get_by_role("link", name="Remove model:vit").click()
 
     page.wait_for_url("**/history/")
+
+
+def test_each_model_of_a_comparison_has_a_winner_and_its_picture_whole_labels(page: Page) -> None:
+    ids = [
+        str(row["id"])
+        for model in ("resnet", "t5-small")
+        for precision in ("fp32", "bf16-mixed")
+        for row in _succeeded(page, model=model, precision=precision, gpu="a10")[:1]
+    ]
+    assert len(ids) == 4
+    page.goto(f"/compare/?ids={','.join(ids)}")
+    verdict = page.locator(".compare-verdict")
+    expect(verdict).to_contain_text("each has a winner of its own")
+    expect(verdict).to_contain_text("ResNet-50: ")
+    expect(verdict).to_contain_text("T5 small: ")
+    assert page.locator(".compare-group").all_inner_texts() == ["Results", "Settings"]
+    expect(page.get_by_role("rowheader", name="Cost of a million samples").first).to_be_visible()
+    labels, cut = labels_of_picture(page, f"/compare/bars.svg?ids={','.join(ids)}")
+    assert len(labels) > 2 * len(ids)
+    assert cut == []
+
+
+def _succeeded(page: Page, **query: str) -> list[dict[str, Any]]:
+    answer = page.request.get("/api/v1/analyses/", params={"status": "succeeded", **query})
+    rows: list[dict[str, Any]] = answer.json()["results"]
+    return rows
+
+
+def test_words_of_mentions_stay_whole_on_a_phone(
+    demo: Site, demo_account: Account, open_page: Open
+) -> None:
+    page = open_page(demo, demo_account, **PHONE)
+    for address, part in (("/", "#decisions"), ("/savings/", ".changes")):
+        page.goto(address)
+        mentions = page.locator(part).first
+        expect(mentions.get_by_role("button", name="Mention").first).to_be_attached()
+        assert broken_words(mentions) == []
 
 
 def test_single_letter_shortcuts_can_be_turned_off(page: Page) -> None:
@@ -182,3 +236,19 @@ def test_single_letter_shortcuts_can_be_turned_off(page: Page) -> None:
 
     expect(sheet).to_be_visible()
     assert "/history/" in page.url
+
+
+PRESS_AS_THE_LIST_CLOSES = """() => {
+    document.getElementById("shortcuts").close();
+    const question = new KeyboardEvent("keydown", { key: "?", bubbles: true, cancelable: true });
+    document.activeElement.dispatchEvent(question);
+}"""
+
+
+def test_a_key_pressed_in_the_frame_in_which_the_list_closes_counts(page: Page) -> None:
+    page.goto("/history/")
+    page.keyboard.press("?")
+    page.get_by_label("Single-letter shortcuts").focus()
+    page.evaluate(PRESS_AS_THE_LIST_CLOSES)
+
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()

@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import FilePayload, Locator, Page, expect
 
 from e2e import doing
-from e2e.conftest import PHONE, Account, Open
+from e2e.conftest import PHONE, Open
 from e2e.looking import look
-from e2e.running import Site
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 
@@ -24,6 +24,25 @@ CONFIG = {
     "num_attention_heads": 2,
     "num_hidden_layers": 2,
 }
+
+
+RECIPE = """\
+base_model: meta-llama/Llama-3.2-1B
+adapter: lora
+lora_r: 8
+lora_target_linear: true
+sequence_len: 512
+micro_batch_size: 2
+output_dir: out
+"""
+
+
+OF_TWO = "model_name_or_path: meta-llama/Llama-3.2-1B\nper_device_train_batch_size: 2\n"
+"""LLaMA-Factory has these keys, and TRL."""
+
+
+def _recipe(text: str = RECIPE) -> FilePayload:
+    return FilePayload(name="lora.yaml", mimeType="application/yaml", buffer=text.encode())
 
 
 def _is_whole_in_sight(element: Locator) -> bool:
@@ -82,6 +101,48 @@ def test_a_config_is_uploaded_in_sight_and_takes_the_presets_place(
     assert upload.evaluate("input => input.files.length") == 0
 
 
+def test_a_recipe_fills_in_the_form_and_stands_on_the_page_of_its_answer(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    page.get_by_label("GPU", exact=True).select_option("l4")
+    page.get_by_label("Upload a recipe").set_input_files(_recipe(OF_TWO))
+    page.get_by_label("Framework of the recipe").select_option("LLaMA-Factory")
+    expect(page.locator("[data-filled-in]")).to_contain_text("from a recipe of LLaMA-Factory")
+    page.get_by_label("Upload a recipe").set_input_files(_recipe())
+    expect(page.locator("[data-filled-in]")).to_contain_text("from a recipe of axolotl 0.18.0")
+    expect(page.get_by_role("combobox", name="Search models")).to_have_value("Llama 3.2 1B")
+    expect(page.get_by_label("GPU", exact=True)).to_have_value("l4")
+    expect(page.get_by_label("LoRA rank")).to_have_value("8")
+    expect(page.locator(".preview-headline")).to_contain_text("it fits", timeout=doing.ANSWER_MS)
+    look(page, "new-from-recipe")
+    page.get_by_role("button", name="Analyze").click()
+    page.wait_for_url(re.compile(r"/\d+/$"))
+    expect(page.locator(".lead")).to_contain_text("from a recipe of axolotl 0.18.0")
+    doing.wait_for_verdict(page)
+    page.get_by_role("tab", name="Reproduce").click()
+    keys = page.locator(".recipe")
+    for words in ("base_model", "micro_batch_size", "output_dir", "bf16 auto"):
+        expect(keys).to_contain_text(words)
+
+
+def test_a_recipe_is_read_and_refused_without_javascript(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member, javascript=False, **PHONE)
+    page.goto("/new/")
+    page.get_by_label("Upload a recipe").set_input_files(_recipe(RECIPE + "lora_rang: 4\n"))
+    page.get_by_role("button", name="Analyze").click()
+    expect(page.locator("#id_recipe_error")).to_contain_text("lora_rang: line 8: ")
+    page.get_by_label("Upload a recipe").set_input_files(_recipe())
+    page.get_by_role("button", name="Analyze").click()
+    expect(page.locator("[name=model][value='llama-3.2-1b']")).to_be_checked()
+    page.get_by_role("button", name="Analyze").click()
+    page.wait_for_url(re.compile(r"/\d+/$"))
+    expect(page.locator(".lead")).to_contain_text("from a recipe of axolotl 0.18.0")
+
+
 def test_your_own_script_shows_the_command_for_the_chosen_gpu(
     site: Site, member: Account, open_page: Open
 ) -> None:
@@ -92,7 +153,9 @@ def test_your_own_script_shows_the_command_for_the_chosen_gpu(
     page.get_by_text("Your own script", exact=True).click()
     command = page.locator("#script-command")
     expect(command).to_contain_text("memorymark analyze train.py")
-    expect(command).to_contain_text("--gpu l4 ")
+    expect(command).to_contain_text("--gpu l4 --push ")
+    expect(command).to_contain_text(f"export MEMORYMARK_URL={site.url}")
+    expect(command).to_contain_text("export MEMORYMARK_TOKEN=")
     page.locator(".own-script").get_by_role("button", name="Copy").click()
     assert page.evaluate("navigator.clipboard.readText()") == command.inner_text()
 

@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 
 from e2e import doing
 from e2e.browsing import Watch
-from e2e.conftest import ADMIN, ADMIN_PASSWORD, Account, Open
+from e2e.conftest import ADMIN, ADMIN_PASSWORD, Open
 from e2e.looking import look
-from e2e.running import Site
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 
@@ -39,7 +39,7 @@ def test_new_analyses_use_the_prices_an_admin_sets(
     admin = open_page(site, Account(ADMIN, ADMIN_PASSWORD))
     admin.goto("/lab/")
     admin.get_by_label("Hours per run").fill("3")
-    admin.get_by_role("button", name="Save").click()
+    admin.get_by_role("button", name="Save", exact=True).click()
     expect(admin.get_by_text("Saved. Changes apply to new analyses only.")).to_be_visible()
     _set_price(admin, "NVIDIA L40S", "1.25")
 

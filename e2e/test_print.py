@@ -6,19 +6,19 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from e2e import doing
-from e2e.conftest import Account, Open
+from e2e.conftest import Open
 from e2e.looking import overflow
-from e2e.running import Site
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 
-A4_WIDTH = 688
+A4_WIDTH, A4_LANDSCAPE_WIDTH = 688, 1016
 """Pixels between the margins."""
 
 
-def _print(page: Page) -> None:
+def _print(page: Page, width: int = A4_WIDTH) -> None:
     """Show the page as it is printed: browsers announce it, then change the medium."""
-    page.set_viewport_size({"width": A4_WIDTH, "height": 1000})
+    page.set_viewport_size({"width": width, "height": 1000})
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
 
@@ -35,6 +35,7 @@ def test_an_answer_prints_with_all_its_parts(site: Site, member: Account, open_p
         expect(page.get_by_role("heading", name=heading)).to_be_visible()
     for gone in (".sections", ".proof-tabs", ".site-header", ".decision .actions"):
         expect(page.locator(gone).first).to_be_hidden()
+    expect(page.get_by_role("table").filter(has_text="Host, GiB")).to_be_visible()
     assert overflow(page) <= 0
     assert len(page.pdf(format="A4")) > 10_000
 
@@ -65,3 +66,22 @@ def test_printed_savings_keep_the_tables(site: Site, member: Account, open_page:
     )
     expect(page.locator(".saved-period")).to_be_hidden()
     assert overflow(page) <= 0
+
+
+def test_a_printed_history_is_no_wider_than_its_landscape_page(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    long_names = ["w" * 40, "of many words that wrap at their spaces"]
+    number = doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    doing.wait_for_verdict(page)
+    page.goto("/history/")
+    page.get_by_label(f"Edit tags of #{number}").click()
+    page.get_by_label(f"Tags of #{number}, comma-separated").fill(", ".join(long_names))
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("link", name=long_names[0])).to_be_visible()
+    _print(page, A4_LANDSCAPE_WIDTH)
+    expect(page.locator("table.history .row-id").first).to_be_visible()
+    expect(page.locator(".filters")).to_be_hidden()
+    table = page.locator("table.history")
+    assert table.evaluate("e => e.getBoundingClientRect().right <= innerWidth")

@@ -11,9 +11,9 @@ from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value
 from playwright.sync_api import CDPSession, Page, expect
 
 from e2e import doing
-from e2e.conftest import Account, Open
+from e2e.conftest import Open
 from e2e.looking import look
-from e2e.running import Site
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 
@@ -155,9 +155,9 @@ def test_a_passkey_signs_in_alone_and_as_a_second_factor_until_it_is_removed(
 
 
 def test_a_required_second_factor_must_be_set_up_first(tmp_path: Path, open_page: Open) -> None:
-    site = Site(tmp_path, settings={"MEMORYMARK_REQUIRE_MFA": "all"})
+    site = Site(tmp_path, "serve", {"MEMORYMARK_REQUIRE_MFA": "all"})
     try:
-        password = site.add_member("grace", admin=True)
+        password = site.add_member("grace", admin=True).password
         page = open_page(site)
         page.goto("/history/")
         page.get_by_label("Username").fill("grace")

@@ -5,8 +5,8 @@ from playwright.sync_api import expect
 
 from e2e import doing
 from e2e.browsing import Watch
-from e2e.conftest import ADMIN, ADMIN_PASSWORD, Account, Open
-from e2e.running import Site
+from e2e.conftest import ADMIN, ADMIN_PASSWORD, Open
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 

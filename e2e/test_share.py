@@ -5,9 +5,9 @@ from playwright.sync_api import expect
 
 from e2e import doing
 from e2e.browsing import Watch
-from e2e.conftest import PHONE, Account, Open
+from e2e.conftest import PHONE, Open
 from e2e.looking import look
-from e2e.running import Site
+from e2e.running import Account, Site
 
 pytestmark = pytest.mark.e2e
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from e2e import doing
 from e2e.browsing import Watch
-from e2e.conftest import Account, Open
+from e2e.conftest import Open
 from e2e.looking import look
 from e2e.running import Site
 from memorymark_site.accounts.tests.fake_provider import CLIENT, SECRET, FakeProvider
@@ -38,7 +38,7 @@ def lab(provider: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Ite
         "MEMORYMARK_OIDC_NAME": "Lab login",
         "MEMORYMARK_OIDC_NEW": "member",
     }
-    site = Site(tmp_path_factory.mktemp("sso"), settings=settings)
+    site = Site(tmp_path_factory.mktemp("sso"), "serve", settings)
     yield site
     site.end()
 
@@ -46,7 +46,7 @@ def lab(provider: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def test_a_new_member_signs_in_and_an_existing_one_links_an_account(
     lab: Site, provider: FakeProvider, open_page: Open, watch: Watch
 ) -> None:
-    admin = Account("ada", lab.add_member("ada", admin=True))
+    admin = lab.add_member("ada", admin=True)
     page = open_page(lab)
     page.goto("/gpus/")
     look(page, "sign-in-with-sso")
