@@ -11,7 +11,8 @@ from .events import Event, Log
 from .gpus import ANY, LOCAL, short_name
 from .hub import resolve
 from .interface.request import AnalysisRequest
-from .interface.result import AnalysisResult, Source, Trial
+from .interface.result import AnalysisResult
+from .interface.trial import Source, Trial
 from .measurement.analysis import analyze_measured
 from .prediction.analysis import analyze_predicted
 from .prediction.correction import Experience

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..core.numbers import UNKNOWN, share, significant, times, whole
-from ..interface.result import AnalysisResult, BatchLengths, Energy, Savings, Source, Trial
+from ..interface.result import AnalysisResult, BatchLengths, Energy, Savings
 from ..interface.tokens import Tokens
+from ..interface.trial import Source, Trial
 from .economics import usd_per_million_samples
+from .phases import in_phase
 from .worth import Gain, gain_of
 
 
@@ -108,8 +110,9 @@ def largest_batch(answered: Answered) -> Amount | None:
 
 
 def beyond_largest(result: AnalysisResult) -> str:
-    """What is known of the batch after the largest one that fits."""
-    following = f"{whole(result.next_batch_size)} runs out of memory"
+    """Facts about the batch after the largest one that fits."""
+    where = in_phase(result.limiting_phase)
+    following = f"{whole(result.next_batch_size)} runs out of memory{where}"
     return following if result.next_batch_size_fails else "nothing larger was tried"
 
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from ..features.training import MAX_ACCUMULATION
 from ..interface.program import ProgramRequest
 from ..interface.request import TRIAL_FIELDS, AnalysisRequest, Request, as_flags
-from ..interface.result import MeasuredOn, Source
+from ..interface.result import MeasuredOn
+from ..interface.trial import Source
 from ..interface.workload import Workload
 
 

@@ -11,18 +11,22 @@ from ..interface.result import (
     AnalysisResult,
     BatchLengths,
     Comparison,
-    GpuFacts,
+    KeptBatch,
     LargeTensor,
     MeasuredOn,
-    Source,
+    OptimizerStep,
+    Phase,
+    PhaseName,
+    StepProfile,
     TimelinePoint,
-    Trial,
 )
+from ..interface.trial import GpuFacts, Source, Trial
 from ..interface.workload import Workload
 from .certificate import model_commands
 from .economics import FILLED_NOISE, Speedup, savings, speedup, speedup_in_turn, within
 from .energy import limit_watts, power_of
 from .ladder import fits_with, in_few_words, listed, switch_to
+from .phases import in_phase
 from .recommendation import (
     ENOUGH_SPEED,
     Bound,
@@ -64,6 +68,12 @@ class Findings:
         foregone: A larger batch that was not worth a change, where the current one is kept for
             that.
         program_hash: Hash of a script; empty for a workload.
+        phases: Peaks of memory by phase; empty where they are not known.
+        limiting_phase: The phase in which the next batch does not fit; ``None`` as above.
+        optimizer_step: The optimizer step of a script; ``None`` for a workload, or if unknown.
+        kept_batch: The best other split of its global batch; ``None`` without one.
+        profile: Parts of the step at the current batch, else at the recommended one; ``None``
+            where they are not known.
     """
 
     gpu: GpuFacts
@@ -87,6 +97,11 @@ class Findings:
     host_decides: bool = False
     foregone: Option | None = None
     program_hash: str = ""
+    phases: Sequence[Phase] = ()
+    limiting_phase: PhaseName | None = None
+    optimizer_step: OptimizerStep | None = None
+    kept_batch: KeptBatch | None = None
+    profile: StepProfile | None = None
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -200,6 +215,11 @@ def answer(
         measured_on=found.measured_on,
         today=current if found.moves else None,
         program_hash=found.program_hash,
+        phases=list(found.phases),
+        limiting_phase=found.limiting_phase,
+        optimizer_step=found.optimizer_step,
+        kept_batch=found.kept_batch,
+        profile=found.profile,
     )
 
 
@@ -213,7 +233,8 @@ def verdict(found: Findings) -> str:
     """The decision, and what fits."""
     limit = f"Up to {found.outcome.largest_batch_size:,} fits"
     if found.outcome.next_batch_size_fails:
-        limit += f"; {found.outcome.next_batch_size:,} does not."
+        where = in_phase(found.limiting_phase)
+        limit += f"; {found.outcome.next_batch_size:,} does not{where}."
     else:
         limit += "; nothing larger was tried."
     return f"{decision(found)} {limit} ({found.source.capitalize()})"

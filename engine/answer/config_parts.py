@@ -6,7 +6,6 @@ import json
 
 from ..core.choices import (
     ZERO,
-    Adapter,
     Attention,
     CrossEntropy,
     Parallelism,
@@ -15,6 +14,7 @@ from ..core.choices import (
     Recompute,
 )
 from ..core.optimizers import PROJECTED_MODULES
+from ..features.adapters import adapted_modules
 from ..interface.workload import Workload
 from ..models.tasks import Task
 
@@ -200,15 +200,15 @@ def _in_4bit(workload: Workload) -> list[str | None]:
 
 def _lora_arguments(workload: Workload) -> str:
     """The arguments of peft's config; it chooses the modules itself where none are named."""
-    targets, saved = (
-        [name.strip() for name in listed.split(",")] if listed else None
-        for listed in (workload.lora_targets, workload.modules_to_save)
-    )
+    targets = adapted_modules(workload.lora_targets) if workload.lora_targets else None
+    saved = workload.modules_to_save and [
+        name.strip() for name in workload.modules_to_save.split(",")
+    ]
     given = {
         "r": workload.lora_rank,
-        "target_modules": "all-linear" if targets == ["all-linear"] else targets,
+        "target_modules": targets,
         "modules_to_save": saved,
-        "use_dora": workload.adapter is Adapter.DORA or None,
+        **workload.adapter.spec.peft,
     }
     written = {
         name: str(value) if value is True else json.dumps(value)

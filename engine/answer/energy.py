@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..gpus import GPUS, catalogue_name
-from ..interface.result import AnalysisResult, GpuFacts, MeasuredOn, Trial
+from ..interface.result import AnalysisResult, MeasuredOn
+from ..interface.trial import GpuFacts, Trial
 
 IDLE_SHARE = 0.156
 BUSY_SHARE = 0.725

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from ..interface.result import Trial
+from ..interface.trial import Trial
 from .search import find_largest
 
 _PACKING = 0.01

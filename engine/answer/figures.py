@@ -26,7 +26,7 @@ from .amounts import Amount, Answered, Of
 
 
 class Better(IntEnum):
-    """Which of two values of a number is better, as a factor to rank by."""
+    """The better of two values of a number, as a factor to rank by."""
 
     LOWER = -1
     NEITHER = 0

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..interface.result import AnalysisResult, Source
+from ..interface.result import AnalysisResult
+from ..interface.trial import Source
 from .economics import Speedup
 from .worth import WORTH_PREDICTED, is_worth_it
 

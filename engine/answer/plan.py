@@ -129,7 +129,7 @@ class Plan:
 
     @property
     def offers(self) -> list[GpuOffer]:
-        """What an analysis keeps of the options, without those whose speed is a guess."""
+        """The options that an analysis keeps: not those whose speed is a guess."""
         names = [field.name for field in fields(GpuOffer) if field.name != "is_sure"]
         return [
             GpuOffer(

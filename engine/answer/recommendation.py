@@ -10,7 +10,8 @@ from enum import StrEnum
 from itertools import count
 
 from ..interface.request import Request
-from ..interface.result import GlobalBatch, Source
+from ..interface.result import GlobalBatch
+from ..interface.trial import Source
 from .economics import Speedup
 from .search import SearchOutcome
 from .worth import Option, is_worth_it, least_speedup

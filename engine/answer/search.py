@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..interface.request import MAX_BATCH_SIZE
-from ..interface.result import Trial
+from ..interface.trial import Trial
 
 _FOLLOWED = 5
 # The guess, and memory figures that are wrong (or not linear), choose this many probes at most.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ..core.choices import Goal
 from ..core.sizes import gib_of
 from ..interface.request import AnalysisRequest
-from ..interface.result import GpuFacts, Trial
 from ..interface.texts import GenerationAnswer, LongestThatFits, TextResult
+from ..interface.trial import GpuFacts, Trial
 from .ladder import listed
 
 _WORTH_NAMING = 0.1

@@ -14,21 +14,24 @@ from typing import Any
 
 from ..core.errors import InvalidInput
 from ..core.fields import NONE
-from ..features.length_distribution import FIELD, Lengths
+from ..features.length_distribution import FIELD, Lengths, put_first, read_lengths
 from ..gpus import GPUS, HOW_TO_LIST, LOCAL
 from ..gpus.known import own_check
+from ..interface.batch_trials import BatchTrials
 from ..interface.defaults import defaults_taken
 from ..interface.request import FIELDS, AnalysisRequest
-from ..interface.result import BatchTrials, Trial
 from ..interface.tokens import tokens_of, tokens_per_second
+from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..models.architectures import ARCHITECTURES
-from ..models.config import read_config_file
+from ..models.config_text import read_config_file
 from ..models.presets import PRESETS, named
 from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
 from ..versions import software
+from .exports import FLAGS as EXPORT_FLAGS
+from .exports import Exports, snapshot_file
 from .pushing import Pushing
 from .recipe import FLAGS as RECIPE_FLAGS
 from .recipe import names_recipe, recipe_of, request_from, told
@@ -43,9 +46,11 @@ OTHER_FLAGS = {
     "batch_env": "--batch-env",
     "push": "--push",
     "name": "--name",
+    "project": "--project",
     "recorded": RECORDED,
     "analysis_id": "--analysis",
     **RECIPE_FLAGS,
+    **EXPORT_FLAGS,
 }
 """Flags that are not fields of a request, for messages."""
 
@@ -93,16 +98,24 @@ def predict(options: argparse.Namespace) -> int:
     if (script := _script_request(options)) is not None:
         return _predict_script(options, script)
     request, taken = request_and_defaults(options)
-    recorded = recorded_of(options, request)
+    recorded, exports = recorded_of(options, request), Exports.of(options, request)
     with progress() as emit:
-        from ..prediction.analysis import predict_batch  # loads torch
         from ..prediction.correction import Experience
+        from ..prediction.one_batch import predict_batch  # loads torch
 
-        gpu, trial = predict_batch(request, emit, experience=Experience.here(recorded=recorded))
-    used, workload = request.workload.versions_here, request.workload
+        made = predict_batch(request, emit, experience=Experience.here(recorded=recorded))
+        phases = made.phases
+        exports.write(made.step, made.predicted_on)
+    used, workload, trial = request.workload.versions_here, request.workload, made.trial
     plain = asdict(trial) | _token_speed(workload, trial) | {"software": used, "caveats": taken}
-    plain |= told(options.recipe)
-    answer(options, plain, lambda: render_trial(trial, workload, gpu, software=used, caveats=taken))
+    plain |= {"phases": [asdict(phase) for phase in phases]} | told(options.recipe)
+    answer(
+        options,
+        plain,
+        lambda: render_trial(
+            trial, workload, made.gpu, software=used, caveats=taken, phases=phases
+        ),
+    )
     return OK
 
 
@@ -123,10 +136,11 @@ def _checked_gpu() -> str:
 
 
 def _predict_script(options: argparse.Namespace, script: ScriptRequest) -> int:
+    recorded, exports = recorded_of(options, script), Exports.of(options, script)
     with progress() as emit:
         from ..script_analysis import predict_script  # loads torch
 
-        predicted = predict_script(script, emit, recorded=recorded_of(options, script))
+        predicted = predict_script(script, emit, recorded=recorded, seen=exports.write)
     return _answer_trial(options, script, predicted)
 
 
@@ -137,11 +151,11 @@ def measure(options: argparse.Namespace) -> int:
     if (script := _script_request(options)) is not None:
         return _measure_script(options, script)
     given = given_fields(options) | {"gpu": LOCAL}
-    request = request_from(options.recipe, given)
+    request, file = request_from(options.recipe, given), snapshot_file(options)
     with progress() as emit:
         from ..measurement.analysis import measure_batch  # loads torch
 
-        gpu, trial, ran_on = measure_batch(request, emit)
+        gpu, trial, ran_on = measure_batch(request, emit, file)
     workload = request.workload
     plain = asdict(trial) | _token_speed(workload, trial) | {"workload": workload.to_dict()}
     plain |= {"measured_on": ran_on and asdict(ran_on)} | told(options.recipe)
@@ -150,10 +164,11 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def _measure_script(options: argparse.Namespace, script: ScriptRequest) -> int:
+    file = snapshot_file(options)
     with progress() as emit:
         from ..script_analysis import measure_script_batch  # loads torch
 
-        measured = measure_script_batch(script, emit)
+        measured = measure_script_batch(script, emit, file)
     return _answer_trial(options, script, measured)
 
 
@@ -161,13 +176,13 @@ def _answer_trial(options: argparse.Namespace, script: ScriptRequest, found: Bat
     from .render import render_trial
 
     (trial,), name = found.trials, script.script.name
-    plain = asdict(trial) | {"caveats": found.caveats, "software": found.software}
+    phases, used, caveats = found.phases, found.software, found.caveats
+    plain = asdict(trial) | {"caveats": caveats, "software": used}
+    plain |= {"phases": [asdict(phase) for phase in phases]}
     answer(
         options,
         plain,
-        lambda: render_trial(
-            trial, name, found.gpu, software=found.software, caveats=found.caveats
-        ),
+        lambda: render_trial(trial, name, found.gpu, software=used, caveats=caveats, phases=phases),
     )
     return OK
 
@@ -276,11 +291,12 @@ def request_and_defaults(options: argparse.Namespace) -> tuple[AnalysisRequest, 
     given = given_fields(options)
     recipe = options.recipe
     request = request_from(recipe, given)
-    if sized := size_by_sample(options, request.workload.preset, given):
+    sized, noted = size_by_sample(options, request.workload.preset, given)
+    if sized:
         given |= sized
         request = request_from(recipe, given)
     read = recipe.caveats() if recipe is not None else []
-    return request, [*read, *defaults_taken(given, request)]
+    return request, [*noted, *read, *defaults_taken(given, request)]
 
 
 _CONFIG_SUFFIX = ".json"
@@ -309,11 +325,20 @@ def _written_fields(options: argparse.Namespace) -> dict[str, object]:
     if path := given.get("config"):
         given["config"] = read_config_file(Path(str(path)))
     if (lengths := given.get(FIELD)) and "=" not in str(lengths):
-        given[FIELD] = str(Lengths.read(Path(str(lengths))))
+        given[FIELD] = str(_lengths_in(Path(str(lengths))))
     if "software" in given and given["software"] is None:
         project = software.of_project(Path.cwd(), os.environ)
         given["software"] = software.as_text(software.unlike(project, software.installed()))
     return given
+
+
+def _lengths_in(path: Path) -> Lengths:
+    """The lengths in a file; stderr says which is the longest."""
+    counted = read_lengths(path)
+    lengths = Lengths.of(counted)
+    longest = max(counted)
+    sys.stderr.write(f"{put_first(counted.index(longest), f'{longest:,} tokens')}\n")
+    return lengths
 
 
 def add_script_flags(parser: Any) -> None:

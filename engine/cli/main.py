@@ -28,6 +28,8 @@ from ..recipes import InvalidRecipe
 from ..versions.releases import check_releases, described, naming_untested
 from . import commands, texts, validate
 from .check import add_check_command
+from .compare import COMPARE, add_software_flag, compare
+from .exports import add_export_flags, add_measured_snapshot_flag
 from .flags import (
     ANALYZE,
     BATCH_SIZE,
@@ -39,6 +41,7 @@ from .flags import (
     VALIDATE_COMPILE,
     Flag,
 )
+from .importing import add_import_command, import_jobs
 from .pushing import add_name_flag, add_push_flag
 from .pushing import push as push_all
 from .recipe import add_recipe_flags
@@ -50,7 +53,14 @@ from .terminal import FAILED, OK
 
 BAD_INPUT, INTERRUPTED = 2, 130
 _BATCH_FLAG = commands.OTHER_FLAGS["batch_flag"]
-_WITHOUT_TORCH = (commands.models, commands.devices, push_all, commands.run)
+_WITHOUT_TORCH = (
+    commands.models,
+    commands.devices,
+    push_all,
+    import_jobs,
+    commands.run,
+    compare,
+)
 """Commands that answer beside any release of torch; ``run`` refuses one in its own way."""
 
 __all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "OK", "main"]
@@ -98,7 +108,7 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
             break
     parser = _parser()
     options = parser.parse_args(ours)
-    options.script_arguments = scripts
+    options.script_arguments, options.words = scripts, ours[1:]
     if scripts and not hasattr(options, "batch_flag"):
         parser.error("-- and what follows belong to a SCRIPT.py, which this command does not take")
     return options
@@ -178,10 +188,12 @@ def _parser() -> argparse.ArgumentParser:
     add_recipe_flags(predict)
     add_sample_flags(predict)
     add_recorded_flag(predict)
+    add_export_flags(predict)
     about = "measure one batch size on this machine"
     measure = _add(group, "measure", commands.measure, about, MEASURE, model="[MODEL]")
     commands.add_script_flags(measure)
     add_recipe_flags(measure)
+    add_measured_snapshot_flag(measure)
     add_sample_command(group)
     about = "compare all GPUs for a model, and changes to it, or for your script"
     plan = _add(group, "plan", commands.plan, about, PLAN, model="[MODEL]")
@@ -190,6 +202,12 @@ def _parser() -> argparse.ArgumentParser:
     add_recorded_flag(plan)
     add_push_flag(plan)
     add_name_flag(plan)
+    about = "find what a release of transformers or torch changes in a step, part by part"
+    compared = _add(group, "compare", compare, about, COMPARE, model="[MODEL]")
+    commands.add_script_flags(compared)
+    add_recipe_flags(compared)
+    add_sample_flags(compared)
+    add_software_flag(compared)
     about = "how many texts can be generated at once, and how long, and what takes the memory"
     generate = _add(group, "generate", texts.generate, about, texts.GENERATE)
     add_push_flag(generate)
@@ -228,6 +246,7 @@ def _parser() -> argparse.ArgumentParser:
         help="first address what is for this former address of the site to the one it has now",
     )
     push.set_defaults(command=push_all, names={"recorded": "FILE"})
+    add_import_command(group)
     group.add_parser("site", help="start the web site, or run one of its commands")
     run = group.add_parser("run", help="answer one request as JSON lines, for programs")
     run.add_argument(

@@ -21,8 +21,8 @@ from ..answer.ladder import best_of, by_gain
 from ..core.numbers import UNKNOWN, times_range, usd
 from ..core.sizes import gib
 from ..gpus import GPUS, short_name
-from ..interface.result import Source
 from ..interface.tokens import Tokens, tokens_of
+from ..interface.trial import Source
 from ..versions.software import in_words
 from .terminal import bullets, section, speed_headings, speeds, table
 

@@ -1,4 +1,4 @@
-"""What goes to the lab: results with ``--push``, and with ``push`` recorded runs and the outbox."""
+"""Pushing to the lab: results with ``--push``, and with ``push`` recorded runs and the outbox."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def add_push_flag(parser: Any) -> None:
         "--push",
         action="store_true",
         help="add the result to the lab's history (MEMORYMARK_URL, MEMORYMARK_TOKEN)",
+    )
+    parser.add_argument(
+        "--project",
+        metavar="NAME",
+        help="the lab's project that the result belongs to, with --push; made if it is new",
     )
     parser.set_defaults(ran=parser.prog)
 
@@ -74,17 +79,27 @@ class Pushing:
 
     Attributes:
         assumed: The fields of the command; the lab has defaults for those that are left out.
+        project: The lab's project that it belongs to; empty for none.
     """
 
     lab: Lab
     started_at: datetime
     ran: str
     assumed: dict[str, object]
+    project: str
 
     @classmethod
     def of(cls, options: argparse.Namespace, given: dict[str, object]) -> Pushing | None:
-        """Begin, so that a missing token is reported before the work; ``None`` without --push."""
-        return cls(Lab(), datetime.now(UTC), options.ran, given) if options.push else None
+        """Begin, so that a missing token is reported before the work; ``None`` without --push.
+
+        Raises:
+            InvalidInput: For ``project``, without --push.
+        """
+        if options.project and not options.push:
+            raise InvalidInput({"project": "it is a lab project; add --push"})
+        if not options.push:
+            return None
+        return cls(Lab(), datetime.now(UTC), options.ran, given, options.project or "")
 
     @staticmethod
     def name_of(options: argparse.Namespace, script: ScriptRequest) -> str:
@@ -114,6 +129,7 @@ class Pushing:
                 finished_at=datetime.now(UTC),
                 ran=self.ran,
                 assumed=self.assumed,
+                project=self.project,
             )
         except OSError as error:
             _say(

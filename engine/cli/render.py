@@ -35,26 +35,20 @@ from ..answer.figures import (
     Figure,
 )
 from ..answer.learning_rate import about_global_batch
+from ..answer.offers import Offer, offers_of_script
 from ..answer.worth import Gain, gain_of
 from ..core.numbers import share, significant, times, times_range, usd
 from ..core.optimizers import Optimizer
 from ..core.sizes import gib, gib_number
 from ..interface.request import FIELDS
-from ..interface.result import (
-    AnalysisResult,
-    BatchLengths,
-    Energy,
-    GpuFacts,
-    MeasuredOn,
-    Savings,
-    Source,
-    Trial,
-)
+from ..interface.result import AnalysisResult, BatchLengths, Energy, MeasuredOn, Phase, Savings
 from ..interface.tokens import Tokens, tokens_of
+from ..interface.trial import GpuFacts, Source, Trial
 from ..interface.workload import Workload
 from ..models.tasks import SIZES
 from ..versions.software import in_words
 from . import terminal
+from .render_phases import phases_section
 
 _BAR_WIDTH = 20
 _RANGES = {
@@ -69,7 +63,7 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
     parts: list[RenderableType] = [
         _settings(result.workload or result.model_name, result.gpu, result.software),
         Text(result.verdict, style="bold green"),
-        *([Text(effect)] if (effect := about_global_batch(result)) else []),
+        *_about_the_global_batch(result),
         terminal.section("Key numbers", _key_numbers(result)),
         terminal.section("Trials", _trials(result)),
         terminal.section(
@@ -77,6 +71,7 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
             _memory(recommended, result.gpu.total_bytes),
         ),
     ]
+    parts += phases_section(result.phases, recommended.batch_size)
     if result.lengths is not None:
         title = f"Lengths in a batch of {result.lengths.batch_size:,}"
         parts.append(terminal.section(title, _lengths(result.lengths)))
@@ -87,6 +82,24 @@ def render_analysis(result: AnalysisResult) -> RenderableType:
     return Group(*parts)
 
 
+def _about_the_global_batch(result: AnalysisResult) -> list[RenderableType]:
+    """Changes that keep a script's global batch and that raise it; of a model, its batch."""
+    if offers := offers_of_script(result):
+        title = f"What to change ({result.source})"
+        return [terminal.section(title, terminal.bullets(map(_offer, offers)))]
+    return [Text(effect)] if (effect := about_global_batch(result)) else []
+
+
+def _offer(offer: Offer) -> str:
+    if offer.why_none:
+        return f"{offer.title}: {offer.why_none}"
+    gain = "fits"
+    if offer.speedup and offer.speedup_low and offer.speedup_high:
+        ends = times_range(offer.speedup_low, offer.speedup_high)
+        gain = f"{times(offer.speedup)} faster ({ends})"
+    return f"{offer.title}: {offer.change}, {gain}. {offer.learning_rate}"
+
+
 def render_trial(
     trial: Trial,
     workload: Workload | str,
@@ -94,6 +107,7 @@ def render_trial(
     measured_on: MeasuredOn | None = None,
     software: Mapping[str, str] = MappingProxyType({}),
     caveats: Sequence[str] = (),
+    phases: Sequence[Phase] = (),
 ) -> RenderableType:
     """One batch size on one GPU: whether it fits, its memory and step time.
 
@@ -104,6 +118,7 @@ def render_trial(
         measured_on: Environment of a measured trial, if known.
         software: The versions that it is for, by package.
         caveats: Sentences about what the numbers assume and leave out.
+        phases: Peaks of memory by phase, if known.
     """
     fits = "fits" if trial.fits else "does not fit"
     head = f"Batch {trial.batch_size:,} {fits} ({trial.source})."
@@ -136,6 +151,7 @@ def render_trial(
             title if trial.fits else f"{title}, if it fitted", _memory(trial, gpu.total_bytes)
         ),
     ]
+    parts += phases_section(phases, trial.batch_size)
     if measured_on is not None:
         parts.append(terminal.section("Measured on", _measured_on(measured_on)))
     if caveats:

@@ -58,7 +58,7 @@ def add_sample_flags(parser: argparse.ArgumentParser) -> None:
 
 def size_by_sample(
     options: argparse.Namespace, model: Model, given: Mapping[str, object]
-) -> dict[str, int]:
+) -> tuple[dict[str, int], list[str]]:
     """The input size that ``--sample`` leads to; explained on stderr.
 
     Args:
@@ -67,7 +67,8 @@ def size_by_sample(
         given: The other fields of the request.
 
     Returns:
-        One field of the workload; empty without ``--sample``.
+        One field of the workload, and the sentence about the longest sample; both empty without
+        ``--sample``.
 
     Raises:
         InvalidInput: For a field of :data:`FLAGS`, or a size given in addition to the sample.
@@ -76,7 +77,7 @@ def size_by_sample(
         for name in ("sample_field", "percentile", "tokenizer"):
             if getattr(options, name, None) is not None:
                 raise InvalidInput({name: "only works with --sample; pass a sample too"})
-        return {}
+        return {}, []
     from ..script.samples import LIMIT_OF, input_size  # loads Pillow
 
     percent, sample = _read(options)
@@ -91,7 +92,7 @@ def size_by_sample(
     what = field.replace("_", " ").capitalize()
     for sentence in (f"{what} {wanted.size:,}: {wanted.note}", *sample.notes):
         sys.stderr.write(f"{sentence}\n")
-    return {field: wanted.size}
+    return {field: wanted.size}, [sample.first_to_try]
 
 
 def _sample(options: argparse.Namespace) -> int:
@@ -102,6 +103,7 @@ def _sample(options: argparse.Namespace) -> int:
         "percentile": percent,
         "source": sample.source,
         "sizes": {name: asdict(found) for name, found in sample.spreads(percent).items()},
+        "longest": asdict(sample.longest),
         "notes": sample.notes,
     }
     answer(options, plain, lambda: _render(sample, percent))
@@ -146,4 +148,5 @@ def _render(sample: DataSample, percent: float) -> RenderableType:
         )
         table.add_row(f"{name}{unit}", *(f"{size:,}" for size in sizes))
     head = Text(f"{sample.count:,} {sample.kind} sample{plural} ({sample.source})", style="bold")
-    return Group(head, table, *(Text(note, style="dim") for note in sample.notes))
+    notes = (Text(note, style="dim") for note in sample.notes)
+    return Group(head, table, Text(sample.first_to_try), *notes)

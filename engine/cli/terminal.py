@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from ..answer.figures import SPEED, TOKEN_SPEED
 from ..events import Event, Log, Stage, about, seconds_left
-from ..interface.result import Trial
 from ..interface.tokens import Tokens
+from ..interface.trial import Trial
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

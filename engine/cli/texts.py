@@ -12,8 +12,8 @@ from ..core.sizes import gib
 from ..gpus import HOW_TO_LIST, LOCAL
 from ..interface.goals import GENERATES, counts
 from ..interface.request import AnalysisRequest
-from ..interface.result import Source
 from ..interface.texts import GenerationAnswer, LongestThatFits, TextResult, Texts
+from ..interface.trial import Source
 from ..interface.workload import Workload
 from .commands import given_fields
 from .flags import ALLOCATOR, BATCH_SIZE, CATALOGUE_GPU, MEMORY_LIMIT, WORKLOAD, Flag, field_flag

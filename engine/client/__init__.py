@@ -13,6 +13,7 @@ from .errors import (
     Refused,
     Unavailable,
 )
+from .imported import ImportedJobs
 from .lab import Analysis, Lab
 from .outbox import Delivery
 
@@ -20,6 +21,7 @@ __all__ = [
     "Analysis",
     "Changed",
     "Delivery",
+    "ImportedJobs",
     "Lab",
     "LabError",
     "Misconfigured",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from ..core.errors import InvalidInput
 from . import connection
 from .connection import Answer, Connection, Settings
 from .errors import LabError, NotFinished, Refused
+from .imported import ImportedJobs
 from .outbox import Delivery, Entry, Outbox, analysis_document, training_document
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ..interface.request import AnalysisRequest
     from ..interface.result import AnalysisResult
     from ..interface.texts import TextResult
+    from ..jobs.record import JobRecord
     from ..records.record import TrainingRecord
 
 POLL_SECONDS = 0.5
@@ -32,6 +34,8 @@ MAX_PAUSE_SECONDS = 5.0
 _PATHS = {"analysis": "/analyses/import/", "training": "/trainings/"}
 _FINAL = ("succeeded", "failed", "cancelled", "lost")
 _CONFLICT = 409
+JOBS_AT_ONCE = 500
+"""Training jobs in one request, as many as a lab takes."""
 
 
 @dataclass(frozen=True)
@@ -282,6 +286,7 @@ class Lab:
         finished_at: datetime,
         ran: str = "a Python program",
         assumed: Mapping[str, object] | None = None,
+        project: str = "",
     ) -> Delivery:
         """Add an analysis that ran here to the lab's history.
 
@@ -295,12 +300,28 @@ class Lab:
             finished_at=finished_at,
             ran=ran,
             assumed=assumed,
+            project=project,
         )
         return self.keep("analysis", document)
 
     def report(self, record: TrainingRecord) -> Delivery:
         """Send the lab the record of a training run, through the outbox like :meth:`push`."""
         return self.keep("training", training_document(record))
+
+    def import_jobs(self, jobs: Sequence[JobRecord]) -> ImportedJobs:
+        """Import training jobs that a scheduler or tracker reports; sent twice, stored once.
+
+        They bypass the outbox: what reports them still has them the next time.
+        """
+        found = ImportedJobs()
+        for first in range(0, len(jobs), JOBS_AT_ONCE):
+            some = [job.to_dict() for job in jobs[first : first + JOBS_AT_ONCE]]
+            found += ImportedJobs.of(
+                self._connection.send(
+                    "POST", "/training-jobs/", {"jobs": some}, timeout_seconds=60.0
+                )
+            )
+        return found
 
     def keep(self, kind: str, document: Mapping[str, object]) -> Delivery:
         """Write a document to the outbox and send the outbox; see :class:`Outbox`."""

@@ -48,6 +48,7 @@ def analysis_document(
     finished_at: datetime,
     ran: str,
     assumed: Mapping[str, object] | None = None,
+    project: str = "",
 ) -> dict[str, object]:
     """An analysis that ran here, for the lab's history.
 
@@ -59,6 +60,7 @@ def analysis_document(
         ran: The program, such as ``memorymark analyze``.
         assumed: Hours, runs and price, where the user set them. For the others the lab uses its
             own defaults when it computes savings.
+        project: The lab's project that it belongs to; empty for none.
 
     Returns:
         Plain JSON values, with an id so that the lab stores it once.
@@ -75,7 +77,7 @@ def analysis_document(
         "finished_at": finished_at.astimezone(UTC).isoformat(),
         "origin": {"host": socket.gethostname(), "ran": ran},
         "environment": environment(),
-    }
+    } | ({"project": project} if project else {})
 
 
 def training_document(record: TrainingRecord) -> dict[str, object]:

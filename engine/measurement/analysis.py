@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -15,17 +16,19 @@ from ..answer.expectation import expected_limit
 from ..answer.recommendation import Recommendation, recommend_measured
 from ..answer.search import SearchOutcome, find_largest
 from ..answer.worth import Option, is_worth_it
-from ..core.errors import EngineError, MeasurementFailed
+from ..core.errors import EngineError, InvalidInput, MeasurementFailed
 from ..core.numbers import times
 from ..core.sizes import gib
 from ..events import Event, Log, Stage
 from ..gpus.fixed_costs import CUDNN_BYTES, fixed_costs
 from ..hub import resolve
 from ..interface.request import AnalysisRequest, Request
-from ..interface.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Source, Trial
+from ..interface.result import AnalysisResult, Comparison, MeasuredOn, Phase
+from ..interface.trial import GpuFacts, Source, Trial
 from ..parallel.interconnect import accumulation_caveats
 from ..prediction.analysis import curve, reporting_probe
 from ..prediction.caveats import smaller_multiple_caveat
+from ..prediction.phases import phases_of, with_measured_step
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.refusals import does_not_fit
 from ..step.building import cache_caveats
@@ -33,7 +36,7 @@ from ..traces.source import TraceSource
 from ..traces.workloads import trace_request
 from ..tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .device import device_for, in_the_catalogue, local_price_per_hour
-from .parent import local_device, measure, measured_on, record
+from .parent import local_device, measure, measured_on, record, snapshot
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .rounds import about_rounds, comparable, measure_in_turn
 from .script_search import approach
@@ -107,7 +110,20 @@ def analyze_measured(
         *smaller_multiple_caveat(request, multiple),
     ]
     points = curve(predict, outcome, multiple) if predict else outcome.in_order
-    return conclude(request, replace(found, curve=points, caveats=caveats))
+    phases = _phases(request, device, traces, found.recommended) if predict else []
+    return conclude(request, replace(found, curve=points, caveats=caveats, phases=phases))
+
+
+def _phases(
+    request: AnalysisRequest, device: DeviceFacts, traces: TraceSource, trial: Trial
+) -> list[Phase]:
+    """The predicted phases of a training run beside its measured step; none off the catalogue."""
+    gpu = in_the_catalogue(device)
+    if gpu is None:  # on a CPU, the host is the device
+        return []
+    step = traces.at(trial.batch_size)
+    predicted = phases_of(request.workload_at(trial.batch_size), gpu, step)
+    return with_measured_step(predicted, trial)
 
 
 def _working(predict: Probe, batch_size: int, emit: Emit) -> tuple[Probe | None, list[str]]:
@@ -273,13 +289,14 @@ def _with_breakdown(trial: Trial, step: RecordedStep) -> Trial:
 
 @libraries.kept()
 def measure_batch(
-    request: AnalysisRequest, emit: Emit
+    request: AnalysisRequest, emit: Emit, snapshot_file: Path | None = None
 ) -> tuple[GpuFacts, Trial, MeasuredOn | None]:
     """Measure one batch size, the request's current one, on the local device.
 
     Args:
         request: The request to analyse; its GPU is ``local``.
         emit: Receives log lines.
+        snapshot_file: Takes the CUDA caching allocator's snapshot of a trial like it, if given.
 
     Returns:
         The device, the trial and, if it fits, what it ran on.
@@ -294,12 +311,31 @@ def measure_batch(
     gpu = device_for(request, device, request.workload)
     order = TrialOrder(resolve(request.workload), batch_size, request.memory_limit_bytes)
     order = replace(order, allocator=request.allocator)
-    trial = measure(order)
+    trial = measured_with_snapshot(order, device, snapshot_file, emit)
     if not trial.fits:
         return gpu, trial, None
     if not trial.breakdown:
         trial = _with_breakdown(trial, _recorded(order, device, emit))
     return gpu, trial, _ran_on(order, emit)
+
+
+def measured_with_snapshot(
+    order: TrialOrder, device: DeviceFacts, snapshot_file: Path | None, emit: Emit
+) -> Trial:
+    """Run a trial and, if a file is given, a second one for the allocator's snapshot.
+
+    Raises:
+        InvalidInput: If the device has no CUDA caching allocator.
+        MeasurementFailed: If a trial failed for a reason other than memory.
+    """
+    if snapshot_file is not None and device.kind != "cuda":
+        message = f"{device.name} has no CUDA caching allocator; `predict` writes a predicted one"
+        raise InvalidInput({"memory_snapshot": message})
+    trial = measure(order)
+    if snapshot_file is not None:
+        emit(Log("Running the steps once more for the memory snapshot"))
+        snapshot(order, snapshot_file)
+    return trial
 
 
 def _traces(request: AnalysisRequest, device: DeviceFacts, emit: Emit) -> TraceSource:

@@ -19,7 +19,7 @@ from ..core.process import calibration_file
 from ..events import Event, Log
 from ..gpus import GPUS, LOCAL, catalogue_name
 from ..hub import resolve
-from ..interface.result import GpuFacts, Source, Trial
+from ..interface.trial import GpuFacts, Source, Trial
 from ..interface.workload import Workload
 from ..prediction.analysis import format_trial
 from ..prediction.intervals import PUBLISHED, Counted, Residual, read_residuals

@@ -5,9 +5,9 @@ The process ends when its standard input does, so no trial outlives the process 
 Where several GPUs share the work, each has one of these processes.
 
 The order's first word says what is wanted: ``trial``; ``facts`` of the device, without an order;
-``recording`` for where memory goes over a step; ``first-run`` for the time of the first step and
-those after it; ``environment`` for what all of that runs on. Until it arrives, the process does
-nothing with the device.
+``recording`` for where memory goes over a step; ``snapshot`` for the allocator's own snapshot;
+``first-run`` for the time of the first step and those after it; ``environment`` for what all of
+that runs on. Until it arrives, the process does nothing with the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import NoReturn
 
 from ..core.errors import EngineError, MeasurementFailed, report_unexpected
 from ..core.process import end_with
-from ..interface.result import MeasuredOn, Trial
+from ..interface.result import MeasuredOn
+from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..parallel.group import join_group
 from ..script.factory import Factory, ScriptFailed
@@ -88,6 +89,8 @@ def _run_program(
     match what:
         case "recording":
             programs.record_program(order, device.program_recorder, done)
+        case "snapshot":
+            programs.run_program(order, device.SnapshotWatch(order), done)
         case "environment":
             programs.run_to_first_step(order, lambda: done(here()))
     programs.run_program(order, device.ProgramWatch(order), done)
@@ -100,6 +103,8 @@ def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
     match what:
         case "recording":
             return _run(device.record, order)
+        case "snapshot":
+            return _run(device.snapshot, order)
         case "first-run":
             return _run(first_run, order)
         case "environment":

@@ -13,7 +13,7 @@ import torch
 from ..core.errors import MeasurementFailed
 from ..events import Event, Log
 from ..hub import resolve
-from ..interface.result import Source
+from ..interface.trial import Source
 from ..interface.workload import Workload
 from .analysis import MEASURED_NOISE
 from .environment import device_kind

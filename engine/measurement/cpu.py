@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from ..interface.result import Source, Trial
+from ..interface.trial import Source, Trial
 from ..interface.workload import Workload
 from ..parallel.group import recording
 from ..script.running import ProgramSteps
 from ..script.unlike_steps import STEPS
-from ..tracing.recorder import MemoryLimitExceeded, MemoryRecorder
+from ..tracing.recorded import MemoryLimitExceeded
+from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Trace
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .steps import (
@@ -131,7 +132,7 @@ def record(order: TrialOrder) -> RecordedStep:
     """Run real steps and report where memory went over the last of them."""
     steps = steps_of(order)
     steps.build("cpu")
-    return recorded_step(_record(steps, order, None).trace)
+    return recorded_step(_record(steps, order, None).finish())
 
 
 def program_recorder(
@@ -139,7 +140,7 @@ def program_recorder(
 ) -> tuple[MemoryRecorder, Callable[[], Trace]]:
     """A recorder of a program's steps, and what gives the trace of all that it saw."""
     recorder = MemoryRecorder(steps, order.batch_size)
-    return recorder, lambda: recorder.trace
+    return recorder, recorder.finish
 
 
 def _record(steps: Steps, order: TrialOrder, limit_bytes: int | None) -> MemoryRecorder:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
-from ..interface.result import Source, Trial
+from ..interface.trial import Source, Trial
 from ..script.running import ProgramSteps
-from ..tracing.recorder import MemoryRecorder, Recorded
+from ..tracing.recorded import Recorded
+from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Trace
 from .history import SightingRecorder, trace_of
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
@@ -80,6 +83,7 @@ class ProgramWatch:
         self._order = order
         self._seconds: list[float] = []
         self._begin: torch.cuda.Event | None = None
+        self._is_done = False
 
     @contextmanager
     def around(self, steps: ProgramSteps) -> Iterator[None]:
@@ -153,6 +157,65 @@ def program_recorder(
     history = _History()
     recorder = history.recorder(steps, order)
     return recorder, lambda: history.trace(recorder)
+
+
+def snapshot(order: TrialOrder) -> Trial:
+    """Run real steps, and write the allocator's snapshot of them, with Python's stacks.
+
+    Steps that run out of memory have one too, up to there. Nothing is timed, since recording slows
+    steps down.
+    """
+    _begin_snapshot(order)
+    steps = steps_of(order)
+    try:
+        steps.build("cuda")
+        for move in (steps.begin, *[steps.step] * WARM_UP_STEPS):
+            move()
+    except RuntimeError as error:
+        if not _out_of_memory(error):
+            raise
+        _write_snapshot(order)
+        return _gave_up(order, error, steps.out_of_memory(error))
+    _write_snapshot(order)
+    return _trial(order)
+
+
+class SnapshotWatch(ProgramWatch):
+    """Writes the allocator's snapshot once a program has run enough steps, or out of memory."""
+
+    @contextmanager
+    def around(self, steps: ProgramSteps) -> Iterator[None]:
+        _begin_snapshot(self._order)
+        yield
+
+    def step_ended(self, number: int) -> bool:
+        self._is_done = number >= WARM_UP_STEPS
+        return self._is_done
+
+    def trial(self) -> Trial | None:
+        if not self._is_done:
+            return None
+        _write_snapshot(self._order)
+        return _trial(self._order)
+
+    def out_of_memory(self, error: BaseException, where: str) -> Trial | None:
+        trial = super().out_of_memory(error, where)
+        if trial is not None:
+            _write_snapshot(self._order)
+        return trial
+
+
+def _begin_snapshot(order: TrialOrder) -> None:
+    if order.memory_limit_bytes is not None:
+        emulate_a_smaller_gpu(order.memory_limit_bytes)
+    torch.cuda.init()
+    torch.cuda.memory._record_memory_history("all", stacks="python")
+
+
+def _write_snapshot(order: TrialOrder) -> None:
+    """Write it as ``torch.cuda.memory._dump_snapshot`` does; of a group, the first GPU's."""
+    if order.rank == 0:
+        Path(order.snapshot_file).write_bytes(pickle.dumps(torch.cuda.memory._snapshot()))
 
 
 class _History:

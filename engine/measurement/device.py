@@ -9,7 +9,7 @@ from ..core.sizes import gib
 from ..gpus import Gpu, catalogue_name
 from ..gpus.known import known_gpus
 from ..interface.request import Request
-from ..interface.result import GpuFacts
+from ..interface.trial import GpuFacts
 from ..interface.workload import Workload
 from .protocol import DeviceFacts
 

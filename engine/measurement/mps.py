@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..interface.result import Source, Trial
+from ..interface.trial import Source, Trial
 from ..script.running import ProgramSteps
 from .protocol import DeviceFacts, TrialOrder
 from .steps import (

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import InvalidInput, MeasurementFailed
-from ..interface.result import MeasuredOn, Source, Trial
+from ..interface.result import MeasuredOn
+from ..interface.trial import Source, Trial
 from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder, order_line
 from .trial_process import Ended, libraries
 
@@ -59,12 +60,7 @@ def measure(order: TrialOrder) -> Trial:
             source=Source.MEASURED,
             failure="the operating system killed the trial; most likely host memory ran out",
         )
-    return merged(
-        {
-            rank: Trial(**answer | {"source": Source(answer["source"])})
-            for rank, answer in answers.items()
-        }
-    )
+    return _trial_of(answers)
 
 
 def record(order: TrialOrder) -> RecordedStep:
@@ -74,6 +70,22 @@ def record(order: TrialOrder) -> RecordedStep:
         MeasurementFailed: If the step failed.
     """
     return RecordedStep.parse(_ask_for("recording", order)[0])
+
+
+def snapshot(order: TrialOrder, file: Path) -> Trial:
+    """Run a trial that times nothing, and write the allocator's snapshot of it into a file.
+
+    Of several GPUs it is that of the first. A trial that runs out of memory has one too.
+
+    Args:
+        order: The trial to run, on CUDA.
+        file: Takes what ``torch.cuda.memory._snapshot`` gives, pickled.
+
+    Raises:
+        MeasurementFailed: If it failed for a reason other than memory.
+    """
+    wanted = replace(order, snapshot_file=os.fspath(file.resolve()))
+    return _trial_of(_ask_for("snapshot", wanted))
 
 
 def measured_on(order: TrialOrder) -> MeasuredOn:
@@ -163,6 +175,14 @@ def _environment(allocator: str) -> dict[str, str]:
     """
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if allocator else ()
     return os.environ | dict.fromkeys(names, allocator)
+
+
+def _trial_of(answers: Mapping[int, Mapping[str, Any]]) -> Trial:
+    trials = {
+        rank: Trial(**{**answer, "source": Source(answer["source"])})
+        for rank, answer in answers.items()
+    }
+    return merged(trials)
 
 
 def merged(trials: Mapping[int, Trial]) -> Trial:

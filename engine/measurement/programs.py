@@ -12,9 +12,10 @@ from functools import partial
 from typing import NoReturn, Protocol
 
 from ..core.errors import EngineError
-from ..interface.result import Trial
+from ..interface.trial import Trial
 from ..script.factory import ScriptFailed
 from ..script.loaders import Loaders
+from ..script.metrics import go_without_metrics
 from ..script.program import Program
 from ..script.quiet import keep_quiet
 from ..script.running import ProgramSteps
@@ -123,6 +124,7 @@ def _run(
 ) -> NoReturn:
     program = _program(order)
     scratch = keep_quiet()
+    go_without_metrics()
     loaders = Loaders(program.loaders, order.batch_size)
 
     def ended() -> None:
@@ -131,8 +133,10 @@ def _run(
             end()
 
     steps = ProgramSteps(program, order.batch_size, ended)
+    # Operators are watched only where a recorder slows them down anyway: others are timed.
+    watched = steps.by_hand.on_real_tensors() if recorded else nullcontext()
     try:
-        with loaders.followed(at_home=recorded), around(steps):
+        with loaders.followed(at_home=recorded), watched, around(steps):
             steps.run()
     finally:
         scratch.remove()

@@ -15,7 +15,7 @@ from ..script.program import Program
 GAVE_UP = 3
 """Exit status of a process whose trial did not fit; its answer says why."""
 LIBRARIES_LOADED = b"loaded"
-"""What a process says once it can be forked for trials."""
+"""Sent by a process once it can be forked for trials."""
 
 
 def order_line(what: str, order: str) -> str:
@@ -80,6 +80,7 @@ class TrialOrder:
             of this process's environment.
         rank: The number of this GPU among those that share the work.
         meeting_file: The file through which their processes find each other.
+        snapshot_file: The file that takes the allocator's snapshot, where that is the order.
     """
 
     workload: Workload | Factory | Program
@@ -89,6 +90,7 @@ class TrialOrder:
     allocator: str = ""
     rank: int = 0
     meeting_file: str = ""
+    snapshot_file: str = ""
 
     @property
     def world_size(self) -> int:

@@ -9,7 +9,8 @@ from ..answer.economics import compare, speedup_in_turn
 from ..answer.worth import WORTH_MEASURED
 from ..core.errors import MeasurementFailed
 from ..events import Event, Log
-from ..interface.result import Comparison, Trial
+from ..interface.result import Comparison
+from ..interface.trial import Trial
 
 ROUNDS = 6
 """The fewest for which the interval covers the true speedup with more than 95% probability."""

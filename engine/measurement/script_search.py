@@ -8,7 +8,7 @@ from functools import partial
 from ..answer.expectation import expected_limit
 from ..answer.search import SearchOutcome, find_largest
 from ..interface.request import MAX_BATCH_SIZE
-from ..interface.result import GpuFacts, Trial
+from ..interface.trial import GpuFacts, Trial
 from ..script.factory import ScriptFailed
 from ..script.request import Script, ScriptRequest
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from ..interface.result import Trial
+from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..parallel.group import place, slowest
 from ..prediction.timeline import largest_tensors, timeline
@@ -19,7 +19,7 @@ from ..step.batches import make_batch
 from ..step.evaluating import Evaluation, evaluate, evaluation_of
 from ..step.rollouts import METRICS, SCORING, Completions, completions_of, roll_out
 from ..step.training import Training, build_model, prepare, step_of
-from ..tracing.recorder import Recorded
+from ..tracing.recorded import Recorded
 from ..tracing.trace import GROWTH, PROMPT, TOKEN, Trace
 from .protocol import RecordedStep, TrialOrder
 from .weights import DrawingLater, draw

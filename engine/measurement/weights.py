@@ -12,10 +12,11 @@ from itertools import chain, takewhile
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..parallel.group_recorder import own_part
 from ..tracing.operations import tensors_in
+from ..tracing.operator_mode import OperatorMode
 
 _aten = torch.ops.aten
 
@@ -64,7 +65,7 @@ class _Filling:
         self.func(target, *self.args, **self.kwargs)
 
 
-class DrawingLater(TorchDispatchMode):
+class DrawingLater(OperatorMode):
     """Puts off filling the host's tensors with random numbers, while it is the active mode.
 
     A tensor that was to be filled stays as it is, and its storage remembers how. What moves it to
@@ -75,22 +76,8 @@ class DrawingLater(TorchDispatchMode):
     After the context, :func:`draw` fills what has stayed on the host.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Put an operator off, or run it, its operands filled."""
-        kwargs = kwargs or {}
         packet = func._overloadpacket
         if packet in _BEGIN | _GO_ON and _put_off(func, args, kwargs):
             return args[0]

@@ -19,11 +19,11 @@ from ..core.sizes import gib
 from ..events import Log, Stage
 from ..gpus import GPUS, HOW_TO_LIST, Gpu
 from ..gpus.known import known_gpus
-from ..hub import resolve
 from ..interface.request import MAX_BATCH_SIZE, AnalysisRequest, Request
-from ..interface.result import AnalysisResult, GpuFacts, Trial
+from ..interface.result import AnalysisResult, PhaseName, StepProfile
+from ..interface.trial import GpuFacts, Trial
 from ..parallel import interconnect
-from ..step.building import blaming_the_config, cache_caveats, code_caveats
+from ..step.building import cache_caveats, code_caveats
 from ..step.eight_bits import outlier_caveats
 from ..step.methods import method_caveats
 from ..step.optimizers import paged_caveats, refresh_caveats
@@ -31,7 +31,6 @@ from ..traces.lengths import about_lengths, lengths_of
 from ..traces.source import TraceSource
 from ..traces.workloads import Emit, KeptTraces
 from ..tracing.lowering import behaviour_of
-from ..versions import software
 from .caveats import (
     NOTHING_RUN,
     caveats_of,
@@ -44,12 +43,13 @@ from .caveats import (
 from .colocation import vllm_caveats, why_vllm_fails
 from .correction import NO_EXPERIENCE, Correction, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
-from .host import offload_caveats
 from .limits import find_limits
 from .measured_host import on_measured_host
+from .phases import largest_phase, phases_of
 from .probe import predict_speed, predict_step, predict_trial
 from .refusals import does_not_fit
 from .rollouts import rollout_caveats
+from .step_profile import step_profile
 from .step_time import StepTime, host_decides, ratio_span
 from .timeline import largest_tensors, timeline
 
@@ -99,7 +99,9 @@ def analyze_predicted(
         beside = whole_experts(trained, traces.at(smallest.batch_size))
         return does_not_fit(request, smallest, gpu_facts(gpu), beside)
 
-    return conclude(request, prediction.findings(refusal, emit, known))
+    found = prediction.findings(refusal, emit, known)
+    profiled = found.current or found.recommended
+    return conclude(request, replace(found, profile=prediction.profile(profiled.batch_size)))
 
 
 class Prediction:
@@ -205,7 +207,23 @@ class Prediction:
             *interconnect.caveats(trained, self.gpu),
         ]
         lengths = lengths_of(trained, found.recommended.batch_size)
-        return replace(found, caveats=caveats, lengths=lengths)
+        phases = phases_of(trained, self.gpu, step, found.recommended.source)
+        limiting = self._limiting_phase(found)
+        return replace(
+            found, caveats=caveats, lengths=lengths, phases=phases, limiting_phase=limiting
+        )
+
+    def profile(self, batch_size: int) -> StepProfile:
+        """The parts of a step of a batch size."""
+        trained, step = self.request.workload_at(batch_size), self.traces.at(batch_size)
+        return step_profile(step, self.gpu, trained.precision, trained.gradient_accumulation)
+
+    def _limiting_phase(self, found: Findings) -> PhaseName | None:
+        """The phase in which the batch beyond the largest does not fit."""
+        if not found.outcome.next_batch_size_fails:
+            return None
+        beyond = found.outcome.next_batch_size
+        return largest_phase(self.request.workload_at(beyond), self.gpu, self.traces.at(beyond))
 
 
 def predict_findings(
@@ -321,58 +339,6 @@ def reporting_probe(
         return trial
 
     return probe
-
-
-def predict_batch(
-    request: AnalysisRequest,
-    emit: Emit,
-    traced: KeptTraces | None = None,
-    experience: Experience = NO_EXPERIENCE,
-) -> tuple[GpuFacts, Trial]:
-    """Predict the request's current batch size alone, on a catalogue GPU.
-
-    Without one, it is the batch to start with.
-
-    Args:
-        request: Its GPU is one of the catalogue.
-        emit: Receives log lines.
-        traced: Traces the workload at every batch size; by default :class:`KeptTraces`.
-        experience: The steps that were measured before.
-
-    Raises:
-        InvalidInput: If the model's config is not available, or does not give a model.
-    """
-    request = replace(request, workload=resolve(request.workload))
-    used = request.workload.versions_here
-    for caveat in (
-        *software.caveat(request.workload.software, used),
-        *code_caveats(request.workload),
-    ):
-        emit(Log(caveat, "warning"))
-    gpu = catalogue_gpu(request)
-    behaviour = behaviour_of(gpu)
-    correction = experience.of(request.workload, gpu.name)
-    with blaming_the_config(request.workload):
-        traces = (traced or KeptTraces()).of(request, behaviour, emit)
-        gpu, correction = on_measured_host(gpu, request, correction, traces)
-        prediction = Prediction(request, gpu, traces, correction)
-        batch_size = request.current_batch_size or prediction.starting_batch_size()
-        traces.at(batch_size).check_runnable()
-        trial = prediction.predict(batch_size, careful=True)
-        step = traces.at(batch_size)
-        if not trial.fits and needs_most(step):
-            emit(Log(why_evaluation_fails(request, gpu, trial), "warning"))
-        elif trial.fits:
-            for caveat in evaluation_caveats(request, gpu, step):
-                emit(Log(caveat))
-    for caveat in (
-        *gpu_caveats(gpu),
-        *correction.caveats(batch_size),
-        *offload_caveats(step),
-        *about_lengths(request.workload, batch_size),
-    ):
-        emit(Log(caveat))
-    return gpu_facts(gpu), trial
 
 
 def catalogue_gpu(request: Request) -> Gpu:

@@ -8,7 +8,7 @@ from ..core.choices import Quantization
 from ..core.sizes import gib
 from ..gpus import Gpu, Vendor
 from ..interface.request import MAX_BATCH_SIZE, Request
-from ..interface.result import Source, Trial
+from ..interface.trial import Source, Trial
 from ..interface.workload import Workload
 from ..models.tasks import Task
 from ..tracing.trace import Trace

@@ -17,7 +17,7 @@ from functools import cache
 from ..core.choices import Parallelism, Precision, Rollout
 from ..core.sizes import gib
 from ..gpus import Gpu
-from ..interface.result import Source, Trial
+from ..interface.trial import Source, Trial
 from ..interface.workload import Workload
 from ..step.methods import trained_in
 from ..traces.tracer import meta_model
@@ -109,7 +109,7 @@ def vllm_caveats(workload: Workload, gpu: Gpu, trace: Trace) -> list[str]:
             "graphs."
         ]
     held = sum(trace.held_between_steps().values())
-    awake = _awake_bytes(workload, gpu, trace) - gpu.context_bytes
+    awake = bytes_in_generation(workload, gpu, trace)
     updating = max(trace.peak_by_phase().values()) + OUTSIDE_BYTES
     more = "generation" if awake > updating else "the update"
     return [
@@ -118,6 +118,11 @@ def vllm_caveats(workload: Workload, gpu: Gpu, trace: Trace) -> list[str]:
         f"{gib(updating)} with {assumed} that are assumed to stay with vLLM. While it wakes, "
         "PyTorch's allocator is assumed to keep nothing unused."
     ]
+
+
+def bytes_in_generation(workload: Workload, gpu: Gpu, trace: Trace) -> int:
+    """Memory of vLLM and training while vLLM generates, beside the CUDA context."""
+    return _awake_bytes(workload, gpu, trace) - gpu.context_bytes
 
 
 def _share_bytes(workload: Workload, total_bytes: int) -> int:

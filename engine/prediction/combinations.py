@@ -1,4 +1,4 @@
-"""Which combinations of moves to try next.
+"""The combinations of moves to try next.
 
 Nothing is predicted here: what was found of some combinations says which others are worth a trace.
 """

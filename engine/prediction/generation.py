@@ -27,9 +27,10 @@ from ..step.caches import Caches
 from ..step.generating import Generation
 from ..step.training import prepare
 from ..traces.batch_rule import on_a_line
+from ..traces.machine import fake_device
 from ..traces.shallow_models import ShallowModels
 from ..traces.source import Kept, TraceSource
-from ..traces.tracer import NO_FLASH, WholeModel, fake_device
+from ..traces.tracer import NO_FLASH, WholeModel
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries
@@ -132,9 +133,7 @@ def _trace_model(
                 _sort_cache(recorder, generation)
         except NoKernel as error:
             raise InvalidInput({"attention": NO_FLASH}) from error
-        # Without the frees that come when the texts go.
-        events = list(recorder.trace.events)
-        return replace(recorder.trace, events=events, operations=operations)
+        return replace(recorder.finish(), operations=operations)
 
 
 def _sort_cache(recorder: MemoryRecorder, generation: Generation) -> None:

@@ -65,7 +65,10 @@ def at_more_lengths(trace: Trace, most: int = MAX_LENGTHS) -> Trace:
         The same where no cache grows, such as a static one.
     """
     parts = _with_slopes(list(_parts(trace)), trace.sizes)
-    stride = -(-sum(part.tokens for part in parts) // most)
+    grown = sum(part.tokens for part in parts)
+    if grown <= 0:  # below zero where sizes are of fewer tokens than any that was traced
+        return trace
+    stride = -(-grown // most)
     longer = _Longer(trace)
     done = 0
     for part in parts:
@@ -73,7 +76,7 @@ def at_more_lengths(trace: Trace, most: int = MAX_LENGTHS) -> Trace:
         longer.grow(part, part.tokens // stride)
         done = part.end
     longer.copy(done, len(trace.events))
-    return longer.trace if parts else trace
+    return longer.trace
 
 
 def _parts(trace: Trace) -> Iterator[_Part]:

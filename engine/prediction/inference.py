@@ -14,8 +14,8 @@ from ..events import Log
 from ..gpus import Gpu
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
-from ..interface.result import Trial
 from ..interface.texts import GenerationAnswer, Texts
+from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..step.building import blaming_the_config
 from ..tracing.lowering import behaviour_of

@@ -40,7 +40,7 @@ from ..core.sizes import gib_of
 from ..events import Event
 from ..gpus import Gpu, short_name
 from ..interface.request import AnalysisRequest, Request
-from ..interface.result import Source, Trial
+from ..interface.trial import Source, Trial
 from ..step.building import blaming_the_config
 from ..traces.tracer import trace
 from ..traces.workloads import KeptTraces

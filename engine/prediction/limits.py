@@ -11,7 +11,7 @@ from ..answer.recommendation import Recommendation, micro_batches, recommend_bat
 from ..answer.search import SearchOutcome, find_largest
 from ..gpus import Gpu
 from ..interface.request import AnalysisRequest, Request
-from ..interface.result import Source, Trial
+from ..interface.trial import Source, Trial
 from ..parallel.interconnect import nccl_bytes
 from .probe import usable_bytes
 from .step_time import StepTime, ratio_span

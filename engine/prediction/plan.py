@@ -17,7 +17,7 @@ from ..gpus import GPUS, Gpu
 from ..gpus.known import known_gpus
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
-from ..interface.result import Trial
+from ..interface.trial import Trial
 from ..step.building import blaming_the_config
 from ..traces.source import TraceSource
 from ..traces.workloads import Emit, KeptTraces

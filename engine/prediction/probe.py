@@ -11,7 +11,7 @@ from ..core.choices import ZERO, Rollout
 from ..core.sizes import gib
 from ..gpus import Gpu, Vendor
 from ..gpus.fixed_costs import CUDNN_BYTES, fixed_costs, uses_cudnn
-from ..interface.result import GpuFacts, Source, Trial
+from ..interface.trial import GpuFacts, Source, Trial
 from ..interface.workload import Workload
 from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..traces.lengths import samples_per_row
@@ -20,6 +20,7 @@ from ..tracing.unsure import peak_interval
 from .colocation import beside_vllm, vllm_bytes_in_update
 from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval
+from .phases import judged_by_all_phases
 from .step_time import COLLECTIVE, PASSES, StepTime, StepWork, host_decides, step_work, time_range
 
 COMPUTED_RANGE = RelativeRange(0.85, 1.15)
@@ -87,7 +88,7 @@ def predict_fit(
         trial = widened(trial, ROCM_RANGE)
     if workload.rollout is Rollout.VLLM:
         trial = beside_vllm(trial, workload, gpu, trace)
-    return trial
+    return judged_by_all_phases(trial, workload, gpu, trace)
 
 
 def usable_bytes(workload: Workload, gpu: Gpu) -> int:

@@ -10,7 +10,7 @@ from ..core.errors import DoesNotFit
 from ..core.optimizers import Optimizer
 from ..core.sizes import gib_of
 from ..interface.request import AnalysisRequest
-from ..interface.result import GpuFacts, Trial
+from ..interface.trial import GpuFacts, Trial
 from ..interface.workload import Workload
 from .moves import combines
 

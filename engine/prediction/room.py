@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from ..answer.plan import GpuOption, Room
 from ..core.errors import EngineError
 from ..interface.request import AnalysisRequest
-from ..interface.result import Trial
+from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..models.presets import PRESETS, Preset
 from .ladder import Climb

@@ -15,10 +15,10 @@ from collections.abc import Callable, Hashable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
-from unittest.mock import patch
 
 from ..core.errors import EngineError
 from ..core.process import die_with_parent
+from ..versions.patches import patched
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Found = TypeVar("_Found")
@@ -92,7 +92,12 @@ class SideBySide(Generic[_Key, _Found]):
         receiving, sending = forking.Pipe(duplex=False)
         process = forking.Process(target=_be_the_child, args=(task, sending), daemon=True)
         # The child would close sys.stdin, and wait for ever where a thread of ours reads it.
-        with patch.object(sys, "stdin", None):
+        with patched(
+            sys,
+            "stdin",
+            None,
+            why="a child would close it, and wait for ever where a thread of ours reads it",
+        ):
             process.start()
         sending.close()
         self._running[receiving] = (key, process)

@@ -43,15 +43,7 @@ def largest_tensors(trace: Trace, count: int = 10) -> list[LargeTensor]:
         trace: A trace of at least one step.
         count: The maximum number of tensors.
     """
-    totals = _totals(trace)
-    peak = max(range(len(totals)), key=totals.__getitem__, default=-1)
-    live: dict[int, None] = {}
-    for kind, tensor in trace.events[: trace.last_step + peak + 1]:
-        if kind == FREE:
-            del live[tensor]
-        else:
-            live[tensor] = None
-    largest = sorted(live, key=trace.sizes.__getitem__, reverse=True)[:count]
+    largest = sorted(alive_at_peak(trace), key=trace.sizes.__getitem__, reverse=True)[:count]
     return [
         LargeTensor(
             size_bytes=trace.sizes[tensor],
@@ -61,6 +53,28 @@ def largest_tensors(trace: Trace, count: int = 10) -> list[LargeTensor]:
         )
         for tensor in largest
     ]
+
+
+def alive_at_peak(trace: Trace) -> list[int]:
+    """The tensors alive at the peak of the last step, in the order in which they were made."""
+    live: dict[int, None] = {}
+    for kind, tensor in trace.events[: trace.last_step + _peak(trace) + 1]:
+        if kind == FREE:
+            del live[tensor]
+        else:
+            live[tensor] = None
+    return list(live)
+
+
+def peak_phase(trace: Trace) -> str:
+    """The phase of the last step in which its peak is."""
+    return _phase(trace, _peak(trace))
+
+
+def _peak(trace: Trace) -> int:
+    """The event after which most bytes are alive, by its index within the last step; -1 if none."""
+    totals = _totals(trace)
+    return max(range(len(totals)), key=totals.__getitem__, default=-1)
 
 
 def _live_at_start(trace: Trace) -> dict[Category, int]:

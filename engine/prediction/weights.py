@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
+
+import torch
 
 from ..core.choices import Precision, Quantization
 from ..core.errors import DoesNotFit, InvalidInput
 from ..core.sizes import gib
 from ..gpus import GPUS, Gpu
 from ..interface.workload import Workload
+from ..models.tasks import Task
+from ..parallel.zero import computed_alone
+from ..step.building import new_model
+from ..step.methods import Learner, trained_in
+from ..step.training import build_model
 from ..traces.tracer import meta_model
+from .host_memory import Weights
 
 
 def weight_bytes(workload: Workload) -> int:
@@ -24,6 +34,47 @@ def weight_bytes(workload: Workload) -> int:
         id(one): one.nbytes for kept in (model.parameters(), model.buffers()) for one in kept
     }
     return sum(tensors.values())
+
+
+def weights_of(workload: Workload) -> Weights:
+    """A workload's weights as they are loaded and saved."""
+    return _weighed(json.dumps(workload.to_dict()))
+
+
+@lru_cache(8)  # building the largest on the meta device takes a second
+def _weighed(fields: str) -> Weights:
+    workload = computed_alone(Workload.parse(json.loads(fields)))
+    with torch.device("meta"):
+        base = new_model(workload)
+        built = build_model(workload, predicting=True)
+    policy, *others = trained_in(built)
+    frozen = built.frozen if isinstance(built, Learner) else ()
+    loaded = [one.nbytes for one in base.parameters()]
+    beside = sum(_bytes(one.parameters()) for one in (*others, *frozen))
+    is_quantized = workload.quantization is not Quantization.NONE
+    # Scripts of diffusers save what they train, without the frozen encoders.
+    is_saved_whole = workload.lora_rank is None and workload.task is not Task.TEXT_TO_IMAGE
+    kept = _bytes(policy.parameters())
+    trained = _bytes(one for one in policy.parameters() if one.requires_grad)
+    return Weights(
+        loaded=sum(loaded) + beside,
+        kept=kept,
+        saved=kept if is_saved_whole else trained,
+        largest=max(loaded, default=0),
+        largest_quantized=_largest_product(base) if is_quantized else 0,
+    )
+
+
+def _bytes(parameters: Iterable[torch.Tensor]) -> int:
+    return sum(one.nbytes for one in parameters)
+
+
+def _largest_product(model: Any) -> int:
+    """Bytes of the largest linear weight, without the head, which is not quantized."""
+    find = getattr(model, "get_output_embeddings", lambda: None)
+    head = find()
+    linear = (one for one in model.modules() if isinstance(one, torch.nn.Linear))
+    return max((one.weight.nbytes for one in linear if one is not head), default=0)
 
 
 def check_weights(workload: Workload, gpu: Gpu) -> None:

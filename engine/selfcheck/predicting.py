@@ -10,7 +10,7 @@ from ..gpus import GPUS, Gpu
 from ..gpus.checked import MEMORY, STEP, SelfCheck
 from ..gpus.fixed_costs import CUDNN_BYTES
 from ..gpus.known import on_checked
-from ..interface.result import GpuFacts, Trial
+from ..interface.trial import GpuFacts, Trial
 from ..interface.workload import Workload
 from ..prediction.probe import predict_live_memory, predict_memory
 from ..prediction.step_time import step_work

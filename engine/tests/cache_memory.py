@@ -1,4 +1,4 @@
-"""What the CPU's allocator gives out while a cache reads tokens."""
+"""Memory that the CPU's allocator gives out while a cache reads tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a document shows of a command's output, held against the command."""
+"""Output shown in a document, held against its command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of CUDA's behaviour on fake tensors share: GPUs, formats, and what a pass keeps."""
+"""GPUs, formats and a pass's kept tensors, for tests of CUDA's behaviour on fake tensors."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ SMALL_BOTH = {
     "encoder_ffn_dim": 128,
     "decoder_ffn_dim": 128,
 }
-"""Of an encoder and a decoder."""
+"""Sizes of an encoder and a decoder."""
 _LISTENER = _ENCODER | {"conv_dim": [32] * 7, "vocab_size": 32}
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -196,7 +196,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "decoder_start_token_id": 3,
     },
 }
-"""What differs from a config, by its model type."""
+"""Differences from a config, by its model type."""
 
 
 def made_small(config: Mapping[str, Any]) -> dict[str, Any]:

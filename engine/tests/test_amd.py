@@ -1,4 +1,4 @@
-"""What is predicted of AMD GPUs, and what is said not to be known."""
+"""AMD GPUs: what is predicted, and what is said not to be known."""
 
 from dataclasses import replace
 
@@ -8,8 +8,8 @@ from engine.core.errors import InvalidInput
 from engine.gpus import GPUS, Gpu, Vendor
 from engine.gpus.fixed_costs import MIB, fixed_costs
 from engine.interface.request import AnalysisRequest
-from engine.prediction.analysis import predict_batch
 from engine.prediction.caveats import gpu_caveats
+from engine.prediction.one_batch import predict_batch
 from engine.prediction.probe import ROCM_RANGE
 from engine.prediction.step_time import GUESSED, time_range
 from engine.tests.conftest import step_of
@@ -45,8 +45,8 @@ def test_tensors_are_as_on_nvidia_and_the_intervals_wider() -> None:
     asked = AnalysisRequest.parse(
         {"model": "bert", "gpu": "mi300x", "sequence_length": 16, "current_batch_size": 2}
     )
-    _, there = predict_batch(asked, lambda _: None)
-    _, here = predict_batch(replace(asked, gpu="a100-80gb"), lambda _: None)
+    there = predict_batch(asked, lambda _: None).trial
+    here = predict_batch(replace(asked, gpu="a100-80gb"), lambda _: None).trial
     assert there.peak_allocated_bytes is not None
     assert here.peak_allocated_bytes is not None
     workspaces = 2 * (128 * MIB - 8_519_680)

@@ -37,7 +37,7 @@ def test_a_cache_is_as_large_as_llama_cpp_reports(model: str, cache_format: Cach
 
 
 def cache_bytes(traced: Trace) -> int:
-    """Of the cache at the end of a trace."""
+    """Bytes of the cache at the end of a trace."""
     left = set(range(len(traced.sizes))) - {one for kind, one in traced.events if kind == FREE}
     caches = (one for one in left if traced.categories[one] is Category.CACHE)
     return sum(traced.sizes[one] for one in caches)

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.coverage.small_configs import small_config
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.parallel import interconnect
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes

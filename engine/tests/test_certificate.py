@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.answer.certificate import model_commands
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 BERT: dict[str, object] = {"model": "bert", "gpu": "a10"}
 

@@ -58,6 +58,16 @@ def test_a_result_is_pushed(
     assert not list((tmp_path / "outbox").glob("*.json"))
 
 
+def test_a_result_is_pushed_into_a_project(
+    lab: FakeLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.respond((201, {"id": 7}))
+    assert main([*ANALYZE, "--project", "Thesis"]) == 0
+    assert lab.requests[0].body["project"] == "Thesis"
+    assert main(["analyze", "resnet-18", "--gpu", "a10", "--project", "Thesis"]) == 2
+    assert "--project: it is a lab project; add --push" in capsys.readouterr().err
+
+
 def test_a_result_for_an_unreachable_lab_goes_with_the_next_push(
     lab: FakeLab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

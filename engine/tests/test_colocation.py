@@ -11,7 +11,7 @@ import pytest
 from engine.answer.training_config import training_configs
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS, Gpu
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.prediction.colocation import (
     OUTSIDE_BYTES,
@@ -39,7 +39,7 @@ def colocated(**fields: Any) -> Workload:
 
 @pytest.fixture
 def update() -> Trace:
-    """Of what every workload here does between two generations."""
+    """Trace of what every workload here does between two generations."""
     return trace(colocated(rollout="server"), 2, cuda_behaviour(A100.compute_capability))
 
 

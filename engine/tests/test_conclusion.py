@@ -15,7 +15,8 @@ from engine.answer.worth import Option
 from engine.core.optimizers import Optimizer
 from engine.interface.assumptions import Assumptions
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import GpuFacts, Source, Trial
+from engine.interface.result import PhaseName
+from engine.interface.trial import GpuFacts, Source, Trial
 from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
 
@@ -52,6 +53,15 @@ FOUND = Findings(
     source=Source.PREDICTED,
     caveats=["mind the gap"],
 )
+
+
+def test_the_verdict_names_the_phase_that_decides_where_it_is_not_the_step() -> None:
+    def where(limiting: PhaseName | None) -> str:
+        return verdict(replace(FOUND, limiting_phase=limiting)).partition("; ")[2]
+
+    assert where(None) == where(PhaseName.STEP) == "65 does not. (Predicted)"
+    assert where(PhaseName.GENERATION) == "65 does not in generation. (Predicted)"
+    assert where(PhaseName.SAVING) == "65 does not while saving. (Predicted)"
 
 
 def test_the_speedup_is_a_ratio_of_speeds_and_not_of_batch_sizes() -> None:

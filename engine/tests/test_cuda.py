@@ -7,14 +7,18 @@ On a machine with PyTorch, transformers and pytest alone, without this repositor
 from __future__ import annotations
 
 import os
+import pickle
+from itertools import accumulate
+from pathlib import Path
 
 import pytest
 import torch
+import torch.cuda._memory_viz as memory_viz
 
 from benchmarks.gpu.processes import describe_device, time_search
 from benchmarks.gpu.results import Search
 from engine.interface.workload import Workload
-from engine.measurement.parent import local_device, measure, measured_on, record
+from engine.measurement.parent import local_device, measure, measured_on, record, snapshot
 from engine.measurement.protocol import TrialOrder
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
@@ -59,6 +63,20 @@ def test_memory_over_a_step_comes_from_the_allocators_history(precision: str) ->
     predicted = trace(workload, 8, behaviour).peak_by_category()[1]
     for category in ("parameters", "optimizer_state", "activations"):
         assert step.breakdown[category] == pytest.approx(predicted[category], rel=0.05)
+
+
+def test_a_memory_snapshot_is_read_by_pytorchs_tools_and_has_the_trials_peak(
+    tmp_path: Path,
+) -> None:
+    file, order = tmp_path / "step.pickle", TrialOrder(Workload("bert"), 8)
+    trial = snapshot(order, file)
+    written = pickle.loads(file.read_bytes())  # noqa: S301  # our own
+    assert "<script" in memory_viz.trace_plot(written)
+    signs = {"alloc": 1, "free_requested": -1}
+    events = written["device_traces"][0]
+    peak = max(accumulate(signs.get(one["action"], 0) * one["size"] for one in events))
+    assert peak == pytest.approx(trial.peak_allocated_bytes, rel=0.02)
+    assert any(one.get("frames") for one in events)
 
 
 def test_recording_takes_no_more_memory_than_the_step() -> None:

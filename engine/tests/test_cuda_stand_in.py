@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -67,6 +69,42 @@ def test_a_batch_is_measured(small_model: list[str]) -> None:
     assert 0 < trial["peak_allocated_bytes"] <= trial["peak_reserved_bytes"]
     assert trial["device_used_bytes"] >= trial["peak_reserved_bytes"] + GIB // 4
     assert trial["alloc_retries"] == 0
+
+
+def test_a_measured_memory_snapshot_has_the_peak_of_its_trial(
+    small_model: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "step.pickle"
+    asked = ["measure", *small_model, "--batch-size", "2", "--memory-snapshot", str(file)]
+    trial = _find(json.loads(run("-m", "engine", *asked, "--json")), "peak_reserved_bytes")
+    assert 0.9 <= peak_of(file) / trial["peak_allocated_bytes"] <= 1  # which rounds up
+
+
+def test_a_batch_that_runs_out_of_memory_has_a_snapshot_up_to_there(
+    small_model: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "step.pickle"
+    limit = ["--memory-limit", "260MiB", "--batch-size", "64", "--memory-snapshot", str(file)]
+    trial = _find(
+        json.loads(run("-m", "engine", "measure", *small_model, *limit, "--json")), "failure"
+    )
+    assert not trial["fits"]
+    assert 0 < peak_of(file) <= trial["peak_reserved_bytes"]
+
+
+def test_a_script_has_a_memory_snapshot_too(tmp_path: Path) -> None:
+    script, file = loop(tmp_path, made=""), tmp_path / "step.pickle"
+    asked = ["measure", str(script.path), "--batch-size", "8", "--memory-snapshot", str(file)]
+    trial = _find(json.loads(run("-m", "engine", *asked, "--json")), "peak_reserved_bytes")
+    assert 0.8 <= peak_of(file) / trial["peak_allocated_bytes"] <= 1
+
+
+def peak_of(file: Path) -> int:
+    """The most bytes that a snapshot's tensors take at once."""
+    (events,) = pickle.loads(file.read_bytes())["device_traces"]  # noqa: S301  # our own
+    sign = {"alloc": 1, "free_requested": -1}
+    peak: int = max(accumulate(sign[one["action"]] * one["size"] for one in events))
+    return peak
 
 
 def test_an_analysis_ends_in_a_certified_answer(small_model: list[str]) -> None:

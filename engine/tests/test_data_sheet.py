@@ -10,7 +10,7 @@ from engine.core.sizes import GIB
 from engine.gpus import GPUS, Gpu, Vendor, with_added
 from engine.gpus.data_sheet import ADDED_FAMILY, MIB, DataSheet, gpu_of
 from engine.interface.request import AnalysisRequest
-from engine.prediction.analysis import predict_batch
+from engine.prediction.one_batch import predict_batch
 from engine.run import Order, _order
 
 L20: dict[str, object] = {
@@ -33,7 +33,7 @@ def added(**changed: object) -> Gpu:
 
 
 def sheet_of(gpu: Gpu, factor: float = 1.0) -> dict[str, object]:
-    """What the data sheet of a catalogue GPU says, its tensor rates times a factor."""
+    """Data sheet of a catalogue GPU, its tensor rates times a factor."""
     tera = 1e12 / factor
     return {
         "name": f"{gpu.display_name} X",
@@ -119,10 +119,10 @@ def test_it_is_predicted_like_any_other() -> None:
         request = AnalysisRequest.parse(
             {"model": "bert", "gpu": "NVIDIA L20", "sequence_length": 16}
         )
-        facts, trial = predict_batch(request, lambda _: None)
-    assert facts.name == "NVIDIA L20"
-    assert trial.fits
-    assert trial.step_seconds
+        made = predict_batch(request, lambda _: None)
+    assert made.gpu.name == "NVIDIA L20"
+    assert made.trial.fits
+    assert made.trial.step_seconds
 
 
 def test_an_engine_is_told_of_it_as_json() -> None:

@@ -1,4 +1,4 @@
-"""What decompositions take on a GPU, and how sure that is."""
+"""Memory of decompositions on a GPU, and how sure that is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.gpus import GPUS
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.prediction.probe import predict_trial
 from engine.tests.conftest import small_workload
 from engine.traces.tracer import trace

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from engine.answer.economics import Speedup, Verdict, savings, speedup
 from engine.answer.worth import is_worth_it
 from engine.interface.assumptions import Assumptions
-from engine.interface.result import Savings, Source
+from engine.interface.result import Savings
+from engine.interface.trial import Source
 
 SPEEDS = st.floats(1e-3, 1e6)
 PRICES = st.floats(0, 100)

@@ -19,7 +19,8 @@ from engine.answer.energy import (
 from engine.answer.worth import is_worth_it
 from engine.gpus import GPUS
 from engine.interface.assumptions import Assumptions
-from engine.interface.result import Energy, GpuFacts, MeasuredOn, Source, Trial
+from engine.interface.result import Energy, MeasuredOn
+from engine.interface.trial import GpuFacts, Source, Trial
 
 USE = Assumptions(hours_per_run=10, runs_per_year=100, grid_co2e_grams_per_kwh=500)
 BUSY = Power(400, 290, 290)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,10 @@ def test_an_environment_is_made_with_pip(tmp_path: Path) -> None:
     made = make(tmp_path, {"transformers": here["transformers"]})
     assert made.versions == here
     assert offered(tmp_path) == [made]
+    # It finds the engine from any folder, after its own packages.
+    command = [os.fspath(made.python), "-m", "engine", "--version"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def test_real_processes_need_what_is_predicted_of_their_routing() -> None:
 
 @pytest.mark.parametrize("gpus", [2, 4])
 def test_experts_are_divided_and_then_sharded_like_the_rest(gpus: int) -> None:
-    """Of all weights a GPU holds as much as with FSDP alone, though other parts of the experts."""
+    """A GPU holds as much of all weights as with FSDP alone, though other parts of the experts."""
     divided, sharded = (
         trace(among(gpus, expert_parallel=count), BATCH_SIZE, AMPERE) for count in (2, 1)
     )

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engine.analysis import analyze
 from engine.core.errors import InvalidInput, NotPredictable
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
 from engine.prediction.kernels import Kind, kernel_of
 from engine.script.compiled import COMPILED
@@ -103,7 +103,7 @@ def everything(b: Any, h: Any, q: Any, k: Any) -> Any:
     ("mask", "share"), [(causal, 10 / 16), (sliding, 7 / 16), (everything, 1.0)]
 )
 def test_only_the_blocks_that_a_mask_shows_are_computed(mask: Any, share: float) -> None:
-    """Of 4 by 4 blocks of 128 tokens, as many as PyTorch's own mask has."""
+    """Counts for 4 by 4 blocks of 128 tokens, as many as PyTorch's own mask has."""
     real = flex.create_block_mask(mask, None, None, 512, 512, device="cpu")
     assert real.sparsity() == pytest.approx(100 * (1 - share))
     flops = traced_flops(lambda: mask)

@@ -20,7 +20,7 @@ from engine.prediction.growing import at_more_lengths
 from engine.prediction.texts import analyze_texts
 from engine.step.batches import Batch, make_batch
 from engine.step.caches import Caches
-from engine.step.generating import Generation
+from engine.step.generating import Generation, cache_name
 from engine.step.training import Training, build_model, prepare
 from engine.tests.conftest import slow, small_workload
 from engine.tracing.lowering import cuda_behaviour
@@ -44,7 +44,7 @@ def training_of(workload: Workload) -> Training:
 
 
 def batch_of(workload: Workload) -> Batch:
-    """What is read: texts of one length, or sources of an encoder, which are padded."""
+    """Inputs: texts of one length, or sources of an encoder, which are padded."""
     batch = make_batch(workload, BATCH_SIZE)
     if workload.task is not Task.SEQUENCE_TO_SEQUENCE:
         batch.pop("attention_mask", None)
@@ -52,7 +52,7 @@ def batch_of(workload: Workload) -> Batch:
 
 
 def peak_of_generate(workload: Workload, texts: Texts) -> int:
-    """Of transformers' own function."""
+    """Arguments of transformers' own function."""
     training = training_of(workload)
     model: Any = training.model
     recorder = MemoryRecorder(training, BATCH_SIZE, counted=torch.is_floating_point)
@@ -235,3 +235,14 @@ def test_sound_and_images_are_counted_apart_from_the_prompt() -> None:
     assert heard.generation is not None
     assert heard.generation.longest_length == 448
     assert any("no prompt beside what it encodes" in caveat for caveat in heard.caveats)
+
+
+def test_a_cache_is_handed_over_by_the_name_that_the_model_takes() -> None:
+    class Before:
+        def forward(self, input_ids: object, past_key_values: object = None) -> None: ...
+
+    class Renamed:
+        def forward(self, input_ids: object, cache: object = None) -> None: ...
+
+    assert cache_name(Before()) == "past_key_values"
+    assert cache_name(Renamed()) == "cache"

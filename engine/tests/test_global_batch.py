@@ -13,7 +13,7 @@ from engine.answer.recommendation import is_friendly, micro_batches
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.analysis import analyze_predicted

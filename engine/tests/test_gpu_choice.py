@@ -15,7 +15,7 @@ from engine.core.sizes import GIB
 from engine.events import Event, Log
 from engine.gpus import ANY, GPUS, Gpu
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.prediction import gpu_choice
 from engine.prediction.analysis import analyze_predicted
 from engine.prediction.correction import NO_EXPERIENCE
@@ -82,7 +82,7 @@ COMPARED = [gpu for gpu in GPUS.values() if gpu.price_per_hour_usd and gpu.rates
 
 
 def found_on(gpu: Gpu) -> Limits:
-    """What 0.1 GiB a sample gives on a GPU."""
+    """Answer of 0.1 GiB a sample on a GPU."""
     there = AnalysisRequest.parse({"model": "bert", "gpu": gpu.name})
     return find_limits(there, gpu, lambda batch_size: trial_on(gpu, batch_size, 0.1))
 

@@ -14,7 +14,7 @@ from torch.nn import Module
 
 from engine.core.errors import InvalidInput, MeasurementFailed
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.measurement import analysis, checks, parent
 from engine.measurement.analysis import measure_batch

@@ -17,7 +17,7 @@ from engine.analysis import analyze
 from engine.core.errors import InvalidInput
 from engine.hub import SWITCH, download_config, resolve
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.measurement import checks
 from engine.measurement.protocol import DeviceFacts, TrialOrder

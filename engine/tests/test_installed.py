@@ -246,7 +246,7 @@ class TestWithTheExtra:
 
 
 def _eventually(url: str) -> str:
-    """What is at an address, within a minute."""
+    """Content of an address, within a minute."""
     for _ in range(120):
         try:
             with urlopen(url, timeout=10) as response:  # noqa: S310  # our own site

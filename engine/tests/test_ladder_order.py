@@ -36,7 +36,8 @@ from engine.answer.ladder import (
 from engine.answer.recommendation import Bound
 from engine.answer.search import SearchOutcome
 from engine.core.border import read_json
-from engine.interface.result import AnalysisResult, GpuFacts, Source, Trial
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import GpuFacts, Source, Trial
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 MOVES = (

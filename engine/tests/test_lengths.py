@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core.errors import InvalidInput
-from engine.features.length_distribution import EXAMPLE, MEGA_BATCH, Lengths
+from engine.features.length_distribution import EXAMPLE, MEGA_BATCH, Lengths, read_lengths
 
 CHAT = Lengths.parse(EXAMPLE)
 
@@ -143,7 +143,7 @@ def test_a_mistake_is_told(text: str, expected: str) -> None:
 def test_a_file_gives_its_percentiles(tmp_path: Path) -> None:
     path = tmp_path / "lengths.txt"
     path.write_text("\n".join(map(str, range(1, 2001))) + "\n")
-    read = Lengths.read(path)
+    read = Lengths.of(read_lengths(path))
     assert read.longest == 2000
     assert read.mean == pytest.approx(1000.5, rel=0.01)
     assert Lengths.parse(str(read)) == read
@@ -156,4 +156,4 @@ def test_a_file_without_lengths_is_refused(tmp_path: Path, content: str | None) 
     if content is not None:
         path.write_text(content)
     with pytest.raises(InvalidInput):
-        Lengths.read(path)
+        Lengths.of(read_lengths(path))

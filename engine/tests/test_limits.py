@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.answer.recommendation import Bound, Recommendation
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.prediction.limits import find_limits, largest_safe, predict_largest
 from engine.prediction.probe import usable_bytes
 

@@ -16,8 +16,8 @@ from engine.core.errors import EngineError, InvalidInput
 from engine.script.live import Live
 from engine.script.program import Program
 from engine.script.trace import CannotTrace, trace_script
-from engine.tests.scripts import ADAM, LINEAR
-from engine.tests.test_program_traced import loop, real
+from engine.tests.scripts import ADAM, LINEAR, real
+from engine.tests.test_program_traced import loop
 
 BATCH = 32
 
@@ -266,11 +266,19 @@ class TestALightningModule:
 
     def test_its_precision_is_that_of_the_trainers_options(self, tmp_path: Path) -> None:
         _, made = written(tmp_path, MODULE)
-        options = {"precision": "bf16-mixed"}
-        predicted = engine.predict(
-            made["module"], made["loader"], gpu="a10", trainer_options=options
+        fp32, mixed = (
+            engine.predict(
+                *(made["module"], made["loader"]),
+                gpu="a10",
+                batch_sizes=[65_536],
+                trainer_options=options,
+            )
+            for options in ({}, {"precision": "bf16-mixed"})
         )
-        assert "bf16" in predicted.caveats[0]
+        fp32_bytes, mixed_bytes = (one.trials[0].peak_allocated_bytes for one in (fp32, mixed))
+        assert fp32_bytes is not None
+        assert mixed_bytes is not None
+        assert mixed_bytes < fp32_bytes
 
     def test_its_trainers_options_are_taken_and_nothing_is_written(self, tmp_path: Path) -> None:
         from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint

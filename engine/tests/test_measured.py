@@ -13,7 +13,8 @@ from engine.analysis import analyze
 from engine.core.errors import DoesNotFit, InvalidInput
 from engine.events import Event, Log
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.measurement import analysis as measured
 from engine.measurement import cpu, environment, rounds

@@ -13,10 +13,11 @@ from engine.core.choices import Precision
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
-from engine.prediction.analysis import analyze_predicted, predict_batch
+from engine.prediction.analysis import analyze_predicted
 from engine.prediction.correction import Experience
 from engine.prediction.intervals import Counted, Residual
 from engine.prediction.measured_host import HOST_SHARE, SLOWEST, launch_seconds
+from engine.prediction.one_batch import predict_batch
 from engine.prediction.plan import plan
 from engine.prediction.step_time import StepWork, step_work
 from engine.tests.conftest import small_workload
@@ -61,7 +62,7 @@ def asked(batch_size: int = 2, **changes: Any) -> AnalysisRequest:
 def measured(request: AnalysisRequest, launching: float, **changes: Any) -> Residual:
     """A step of the request's current batch on a host that takes so long for a launch."""
     there = replace(request, launch_microseconds=1e6 * launching)
-    _, trial = predict_batch(there, lambda _: None)
+    trial = predict_batch(there, lambda _: None).trial
     assert trial.step_seconds
     step = Residual(
         gpu="h100",

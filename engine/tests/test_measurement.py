@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from engine.core.errors import MeasurementFailed
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
 from engine.measurement import cpu, mps, parent
 from engine.measurement.parent import local_device, measure, record, run_together

@@ -62,7 +62,14 @@ WRONG: list[tuple[object, str]] = [
     (BERT | {"extra": nested(20)}, "too deep"),
     (BERT | {"extra": nested(100_000)}, "too deep"),
     (BERT | {"extra": "x" * 2**20}, "larger than 1 MiB"),
-    (BERT | {"extra": [0] * 5_000}, "too long a list"),
+    (BERT | {"extra": [0] * 5_000}, "more than 5,000 values"),
+    (BERT | {f"extra_{number}": 0 for number in range(50_000)}, "more than 5,000 values"),
+    (BERT | {"extra": [[[]] * 80] * 80}, "more than 5,000 values"),
+    (BERT | {"extra": "x" * 2_001}, "a text of more than 2,000 characters"),
+    (BERT | {"x" * 2_001: 0}, "a text of more than 2,000 characters"),
+    (BERT | {"id2label": {"cat": 0, "dog": 1}}, "names each label by its number"),
+    (BERT | {"id2label": ["cat", "dog"]}, "names each label by its number"),
+    (CLIP | {"text_config": {"id2label": "cat"}}, "names each label by its number"),
     (BERT | {"model_type": "mamba9"}, "is not supported; choose one of"),
     (BERT | {"model_type": "lama"}, "such as llama"),
     (BERT | {"model_type": ["bert"]}, "is not supported"),
@@ -73,6 +80,11 @@ WRONG: list[tuple[object, str]] = [
     (LLAMA | {"other_layers": 999}, "layers are too many"),
     ({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}, "custom code"),
     (BERT | {"quantization_config": {"quant_method": "gptq"}}, "quantised weights"),
+    (
+        LLAMA | {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+        "the model they were made from, with --quantization nf4 for QLoRA on 4 bits",
+    ),
+    (LLAMA | {"compression_config": {"format": "int-quantized"}}, "with --quantization nf4"),
     (CLIP | {"text_config": {"auto_map": {"a": "b"}}}, "custom code"),
     (BERT | {"hidden_size": -768}, "hidden_size is '-768'; enter a whole number from 1"),
     (LLAMA | {"per_layer_config": {"1": {"head_dim": 0}}}, "head_dim is '0'"),
@@ -105,6 +117,44 @@ def test_an_invalid_config_is_refused_with_a_reason(config: object, says: str) -
     assert len(raised.value.fields["config"]) < 1_000
 
 
+BESIDE = [
+    (
+        {"peft_type": "LORA", "r": 16, "base_model_name_or_path": "org/base", "target_modules": []},
+        "base model ('org/base') or the config.json of that, with --lora-rank 16",
+    ),
+    ({"peft_type": "IA3"}, "enter its base model or the config.json of that"),
+    ({"_class_name": "StableDiffusionXLPipeline"}, "a whole pipeline of diffusers; enter unet/"),
+    ({"_class_name": "DDIMScheduler", "beta_end": 0.1}, "a scheduler of diffusers"),
+    ({"_class_name": "AutoencoderKL", "in_channels": 3}, "an autoencoder of diffusers"),
+    ({"added_tokens_decoder": {f"{at}": {} for at in range(6_000)}}, "describes a tokenizer"),
+    ({"image_processor_type": "CLIPImageProcessor"}, "a processor of inputs"),
+    ({"word_embedding_dimension": 384}, "a part of sentence-transformers"),
+    ({"producer": {"name": "modelopt"}, "quantization": {}}, "describes a quantizer"),
+]
+
+
+@pytest.mark.parametrize(("file", "says"), BESIDE)
+def test_a_file_that_lies_beside_a_config_is_named(file: object, says: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        Workload.parse({"model": "mine", "config": file})
+    assert says in raised.value.fields["config"]
+
+
+def test_labels_are_counted_however_many_are_named() -> None:
+    names = {f"{number}": f"label {number}" for number in range(20_000)}
+    numbers = {name: int(number) for number, name in names.items()}
+    given = VIT | {"id2label": names, "label2id": numbers}
+    named = Workload("mine", config=given)
+    counted = Workload("mine", config=VIT | {"num_labels": 20_000})
+    assert named.label_count == 20_000
+    assert named.config == counted.config
+
+
+def test_a_config_without_labels_takes_no_number_of_them() -> None:
+    given = {name: value for name, value in VIT.items() if name != "num_labels"}
+    assert Workload("mine", config=given | {"id2label": {}, "label2id": {}}).config == given
+
+
 def test_code_of_a_repository_is_left_where_transformers_has_its_own() -> None:
     published = LLAMA | {
         "auto_map": {"AutoConfig": "a.Mine", "AutoModelForCausalLM": "a--b.LlamaForCausalLM"},
@@ -114,11 +164,16 @@ def test_code_of_a_repository_is_left_where_transformers_has_its_own() -> None:
 
 
 def test_infinity_and_nan_are_read_where_no_size_is_meant() -> None:
-    """As a published Mamba 2 has them, though JSON does not."""
+    """As published Mamba 2 and Nemotron-H have them: in JSON's place, or as the largest number."""
     text = """{"model_type": "bert", "time_step_limit": [0.0, Infinity], "initializer_range": NaN,
-        "low": -Infinity}"""
+        "low": -Infinity, "limits": [-1e308, 1e308]}"""
     config = parse_config(text)
-    assert config == {"model_type": "bert", "time_step_limit": [0.0, 1e12], "low": -1e12}
+    assert config == {
+        "model_type": "bert",
+        "time_step_limit": [0.0, 1e12],
+        "low": -1e12,
+        "limits": [-1e12, 1e12],
+    }
     assert parse_config(json.dumps(config, allow_nan=False)) == config
 
 

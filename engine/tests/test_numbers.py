@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.core.numbers import (
     UNKNOWN,
+    difference,
     milliseconds,
     share,
+    signed,
     significant,
     small_usd,
     times,
@@ -17,6 +21,7 @@ from engine.core.numbers import (
 )
 from engine.core.sizes import GIB, gib, gib_number, gib_of
 
+MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
@@ -91,6 +96,27 @@ def test_other_numbers_have_their_usual_form() -> None:
     assert whole(None) == UNKNOWN
     assert times_range(1.9, 2.1) == f"1.90\N{EN DASH}2.1{TIMES}"
     assert milliseconds(0.06264) == "62.6"
+    assert [signed(value, share) for value in (0.25, -0.25, 0)] == ["+25%", f"{MINUS}25%", "0%"]
     assert (share(0.07), share(0.001), share(0.0)) == ("7%", "<1%", "0%")
     assert (small_usd(0.00123), small_usd(2.5)) == ("$0.00123", "$2.50")
     assert (gib(1024), gib_of(GIB, 2 * GIB, 1)) == ("<0.01 GiB", "1.0 of 2.0 GiB")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (1, "same"),
+        (1.004, "same"),
+        (1.24, "+24%"),
+        (0.5, "\N{MINUS SIGN}50%"),
+        (3.4, "3.4\N{MULTIPLICATION SIGN}"),
+    ],
+)
+def test_a_difference_reads_naturally(ratio: float, words: str) -> None:
+    assert difference(ratio) == words
+
+
+@given(st.floats(min_value=1e-6, max_value=1e6))
+def test_the_sign_of_a_difference_is_that_of_the_change(ratio: float) -> None:
+    words = difference(ratio)
+    assert words.startswith("\N{MINUS SIGN}") == (ratio < 1 and words != "same")

@@ -1,4 +1,4 @@
-"""What is kept on the host, how much that is, and how long copies take."""
+"""Tensors on the host: which, how much that is, and how long copies take."""
 
 from __future__ import annotations
 

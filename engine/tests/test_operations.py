@@ -123,11 +123,25 @@ def _meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def test_a_matrix_product_says_how_large_it_is() -> None:
     rows, inner, columns = 6, 5, 4
     left, right = _meta(rows, inner), _meta(inner, columns)
-    assert _cost_of(_aten.mm.default, left, right).shape == (1, rows, columns, inner)
+    assert _cost_of(_aten.mm.default, left, right).shape == (1, rows, columns, inner, 0)
     added = _cost_of(_aten.addmm.default, _meta(columns), left, right)
-    assert added.shape == (1, rows, columns, inner)
+    assert added.shape == (1, rows, columns, inner, 0)
     several = _cost_of(_aten.bmm.default, _meta(7, rows, inner), _meta(7, inner, columns))
-    assert several.shape == (7, rows, columns, inner)
+    assert several.shape == (7, rows, columns, inner, 0)
+
+
+def test_only_a_weights_gradient_multiplies_two_matrices_across_the_sums() -> None:
+    tokens, given, made = 50, 6, 4
+    images, gradient, weight = _meta(tokens, given), _meta(tokens, made), _meta(made, given)
+    products = {
+        "forward": (images, weight.t()),
+        "gradient of what was given": (gradient, weight),
+        "gradient of the weight": (gradient.t(), images),
+    }
+    across = {
+        name: _cost_of(_aten.mm.default, *matrices).shape[-1] for name, matrices in products.items()
+    }
+    assert across == dict.fromkeys(products, 0) | {"gradient of the weight": 1}
 
 
 def test_attention_says_how_long_it_is_and_whether_it_is_causal() -> None:
@@ -164,6 +178,84 @@ def test_an_embedding_moves_the_rows_it_looks_up_and_not_its_table() -> None:
     table, rows = _meta(30_000, 64), _meta(3, 10, dtype=torch.int64)
     found = _cost_of(_aten.embedding.default, table, rows)
     assert found.bytes_moved == 3 * 10 * (8 + 2 * 64 * 4)
+
+
+@pytest.mark.parametrize("name", ["gather", "index_select"])
+def test_a_lookup_reads_no_more_than_it_returns(name: str) -> None:
+    table, few = _meta(30_000, 64), _meta(10, dtype=torch.int64)
+    rows = few.reshape(10, 1).expand(10, 64) if name == "gather" else few
+    moved = _cost_of(getattr(_aten, name).default, table, 0, rows).bytes_moved
+    assert 10 * 2 * 64 * 4 <= moved <= 10 * 64 * (2 * 4 + 8)
+
+
+def test_a_small_table_is_read_once_however_often_it_is_looked_up() -> None:
+    table, rows = _meta(2, 64), _meta(3, 10, dtype=torch.int64)
+    assert _cost_of(_aten.embedding.default, table, rows).bytes_moved == (
+        2 * 64 * 4 + 3 * 10 * (8 + 64 * 4)
+    )
+
+
+def test_a_loss_by_class_reads_one_number_for_each_target() -> None:
+    scores, targets = _meta(10, 30_000), _meta(10, dtype=torch.int64)
+    forward = _cost_of(_aten.nll_loss_forward.default, scores, targets, None, 1, -100)
+    assert forward.bytes_moved == 10 * (8 + 4) + 2 * 4
+    one = _meta()
+    backward = _cost_of(_aten.nll_loss_backward.default, one, scores, targets, None, 1, -100, one)
+    assert backward.bytes_moved == 10 * 30_000 * 4 + 10 * 8 + 2 * 4
+
+
+ONE, HALF = _meta(4, 8, 16), _meta(4, 8, 16, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("func", "args", "unrolled"),
+    [
+        (_aten.add.Tensor, (ONE, ONE), False),
+        (_aten.add.Tensor, (ONE.mT, ONE.mT), False),  # alike, if in another order
+        (_aten.add.Tensor, (ONE, _meta()), False),
+        (_aten.add.Tensor, (ONE, _meta(16)), True),
+        (_aten.add.Tensor, (ONE, _meta(4, 16, 8).mT), True),
+        (_aten.add.Tensor, (ONE, HALF), True),
+        (_aten.gt.Scalar, (ONE, 0), False),
+        (_aten.clone.default, (ONE,), False),
+        (
+            _aten.nll_loss_forward.default,
+            (_meta(4, 8), _meta(4, dtype=torch.int64), None, 1, -1),
+            False,
+        ),
+    ],
+)
+def test_elements_are_loaded_one_by_one_where_tensors_are_unlike(
+    func: Any, args: tuple[Any, ...], unrolled: bool
+) -> None:
+    assert _cost_of(func, *args).unrolled is unrolled
+
+
+def test_casts_to_more_bytes_and_copies_in_another_order_are_unrolled() -> None:
+    def unrolled(source: torch.Tensor, result: torch.Tensor) -> bool:
+        done = cost("forward", _aten._to_copy.default, (source,), {}, result)
+        assert done is not None
+        return done.unrolled
+
+    assert unrolled(HALF, ONE)
+    assert not unrolled(ONE, HALF)
+    assert unrolled(_meta(4, 16, 8).mT, ONE)
+
+
+def test_a_batch_of_one_has_operations_alike_though_it_broadcasts_nothing() -> None:
+    positions = _meta(1, 8, 16)
+    one, two = (_cost_of(_aten.add.Tensor, _meta(size, 8, 16), positions) for size in (1, 2))
+    assert (one.unrolled, two.unrolled) == (False, True)
+    assert one.with_numbers(two.numbers) == two
+
+
+def test_norms_say_their_channels_and_their_rows() -> None:
+    images = _meta(3, 6, 4, 4)
+    channels = [_meta(6)] * 4
+    batch = _cost_of(_aten.native_batch_norm.default, images, *channels, True, 0.1, 1e-5)
+    assert batch.shape == (6,)
+    layer = _cost_of(_aten.native_layer_norm.default, images, [4, 4], None, None, 1e-5)
+    assert layer.shape == (16,)
 
 
 def test_products_of_experts_are_those_of_all_their_rows() -> None:

@@ -35,7 +35,7 @@ Make = Callable[[Training], torch.optim.Optimizer]
 
 
 def trained(model: str, precision: str, make: Make) -> tuple[Trace, list[torch.Tensor]]:
-    """What real steps on the CPU record, and the parameters that they lead to."""
+    """Record of real steps on the CPU, and the parameters that they lead to."""
     torch.manual_seed(0)
     workload = small_workload(model, mode="eval", optimizer="none", precision=precision)
     training = prepare(workload, build_model(workload))
@@ -61,7 +61,7 @@ def assert_same(
 
 
 def state_bytes(trace: Trace) -> int:
-    """What the state takes that the last step leaves behind."""
+    """Bytes of the state that the last step leaves behind."""
     alive: set[int] = set()
     for _, tensor in trace.events:
         alive ^= {tensor}

@@ -30,8 +30,10 @@ def given(config: dict[str, Any]) -> Workload:
         (VIT | {"auto_map": {"AutoModel": "org/repo--modeling.WideViT"}}, "has no class WideViT"),
         ({"model_type": "llava", "hidden_size": 5120}, "does not read hidden_size 5,120"),
         (CLIP | {"num_hidden_layers": 40}, "does not read num_hidden_layers 40"),
+        ({"model_type": "phi", "n_embd": 2560, "n_layer": 32}, "does not read n_embd 2,560"),
+        ({"model_type": "glm", "padded_vocab_size": 65024}, "not read padded_vocab_size 65,024"),
     ],
-    ids=["class", "code", "another layout", "sizes of no part"],
+    ids=["class", "code", "another layout", "sizes of no part", "old names", "padded"],
 )
 def test_another_model_is_refused_with_what_was_not_read(config: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says) as raised:
@@ -46,9 +48,44 @@ def test_other_unread_sizes_are_told() -> None:
     assert "bert does not read adapter_dim 64 of the config" in caveat
 
 
+def test_a_size_by_another_name_may_be_that_of_the_class() -> None:
+    workload = given(LLAMA | {"n_embd": LLAMA["hidden_size"]})
+    check_given(workload)
+    assert "does not read n_embd" in unread_caveats(workload)[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"num_experts_per_layer": 8}, "num_experts_per_layer 8"),
+        ({"visual": {"width": 1, "hidden_size": 1280}}, "visual (hidden_size 1,280)"),
+        ({"d_model": 2048}, "d_model 2,048"),
+    ],
+    ids=["few experts", "a part", "a width"],
+)
+def test_what_may_be_another_model_is_named(more: dict[str, Any], named: str) -> None:
+    assert named in unread_caveats(given(LLAMA | more))[0]
+
+
+def test_a_config_that_contradicts_itself_says_how() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        check_given(given(LLAMA | {"hidden_size": 2049}))
+    assert "2049" in raised.value.fields["config"]
+
+
 def test_a_size_that_a_part_has_too_is_read() -> None:
     text = CLIP["text_config"] | {"hidden_size": 256, "num_attention_heads": 4}
     check_given(given(CLIP | {"text_config": text, "hidden_size": 256}))
+
+
+@pytest.mark.parametrize(("written", "named"), [(24, []), (32, ["qk_head_dim 32"])])
+def test_a_size_that_the_class_computes_is_named_where_it_differs(
+    written: int, named: list[str]
+) -> None:
+    heads = {"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "qk_head_dim": written}
+    found = unread_caveats(given({"model_type": "glm_moe_dsa"} | heads))
+    assert len(found) == len(named)
+    assert all(name in caveat for caveat, name in zip(found, named, strict=True))
 
 
 @pytest.mark.parametrize("config", [BERT, VIT, LLAMA, CLIP, BART])

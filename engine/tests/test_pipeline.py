@@ -11,7 +11,7 @@ import pytest
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
@@ -88,7 +88,7 @@ _SHARDED: list[tuple[int, dict[str, Any]]] = [(2, {}), (4, {"parallelism": "fsdp
 
 
 def test_all_three_divide_a_model() -> None:
-    """Of 8 GPUs, 2 have a stage each, of which 2 split its layers and 2 shard what is left."""
+    """8 GPUs: 2 have a stage each, of which 2 split its layers and 2 shard what is left."""
     given: dict[str, Any] = {"world_size": 8, "tensor_parallel": 2, "parallelism": "fsdp"}
     workload = staged(precision="bf16-mixed", **given)
     assert workload.data_parallel == 2
@@ -129,7 +129,7 @@ def test_layers_of_stages_that_the_model_does_not_have_are_refused() -> None:
 
 
 def test_earlier_stages_keep_more_micro_batches() -> None:
-    """Of four stages with a layer each, the second keeps one micro-batch more than the third."""
+    """The second of four stages keeps one micro-batch more than the third."""
     first, second, third, last = peaks(staged(4, 4))
     assert second - third > 5 * HIDDEN_BYTES
     assert second < max(first, last)
@@ -158,7 +158,8 @@ def test_more_micro_batches_fill_the_bubble() -> None:
     )
     assert few.samples_per_second is not None
     assert many.samples_per_second is not None
-    assert 1.2 < many.samples_per_second / few.samples_per_second < 1.5
+    # The bubble alone gives 24 / 17; the optimizer, which runs once in a step, gives the rest.
+    assert 24 / 17 < many.samples_per_second / few.samples_per_second < 2
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from engine.core.sizes import GIB
 from engine.events import Event
 from engine.gpus import GPUS, Gpu, Vendor
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.prediction import plan as plan_module
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.plan import plan

@@ -33,8 +33,8 @@ ARCHITECTURES = {
     if not preset.package  # tried apart
 }
 """The first preset of each."""
-ONE_BY_ONE = ("detr", "qwen2.5-vl-3b", "qwen3-vl-4b")
-"""Their loss, or their encoder of images, goes through the images of a batch one by one."""
+ONE_BY_ONE = ("detr",)
+"""Their loss goes through the images of a batch one by one."""
 EVERY_TASK = [
     (name, task)
     for name in ARCHITECTURES.values()

@@ -7,10 +7,11 @@ import pytest
 from engine.core.errors import DoesNotFit
 from engine.events import Event, Log
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Trial
+from engine.interface.trial import Trial
 from engine.interface.workload import Workload
 from engine.measurement.checks import validate_backward
-from engine.prediction.analysis import analyze_predicted, predict_batch
+from engine.prediction.analysis import analyze_predicted
+from engine.prediction.one_batch import predict_batch
 from engine.traces.batch_rule import trace_every_batch_size
 from engine.traces.source import TraceSource
 from engine.tracing.lowering import cuda_behaviour
@@ -67,7 +68,7 @@ def test_resnet_on_a_v100_grows_as_measured() -> None:
     predicted = {}
     for batch_size in measured_mib:
         request = AnalysisRequest.parse(asked | {"current_batch_size": batch_size})
-        predicted[batch_size] = predict_batch(request, lambda _: None)[1].device_used_bytes or 0
+        predicted[batch_size] = predict_batch(request, lambda _: None).trial.device_used_bytes or 0
     for batch_size, used_mib in measured_mib.items():
         grown = (predicted[batch_size] - predicted[8]) / MIB
         assert grown == pytest.approx(used_mib - 2343, rel=0.15, abs=20)

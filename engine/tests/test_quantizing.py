@@ -216,7 +216,7 @@ def _assert_measured_as_predicted(workload: Workload) -> None:
 
 
 def _bytes_of_scales(workload: Workload) -> int:
-    """Of what bitsandbytes keeps beside the packed weights, where a recorder does not look."""
+    """Bytes that bitsandbytes keeps beside the packed weights, where a recorder does not look."""
     return sum(
         tensor.nbytes
         for layer in layers(build_model(workload, predicting=True)).values()

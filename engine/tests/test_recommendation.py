@@ -26,7 +26,7 @@ from engine.answer.recommendation import (
 from engine.answer.search import SearchOutcome
 from engine.answer.worth import is_worth_it
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 
 
 def chosen(

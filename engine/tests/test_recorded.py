@@ -16,11 +16,13 @@ from engine.cli.main import main
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult, MeasuredOn, Source, Trial
+from engine.interface.result import AnalysisResult, MeasuredOn
+from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
-from engine.prediction.analysis import analyze_predicted, predict_batch
+from engine.prediction.analysis import analyze_predicted
 from engine.prediction.correction import UNCORRECTED, Experience
 from engine.prediction.measured_host import on_told_host
+from engine.prediction.one_batch import predict_batch
 from engine.prediction.plan import plan
 from engine.recording import TrainingRecord, to_file
 from engine.records.comparison import RecordedFile
@@ -64,8 +66,9 @@ def asked(batch_size: int = 2, **changes: Any) -> AnalysisRequest:
 
 
 def step_seconds(request: AnalysisRequest, launching: float = LAUNCHING) -> float:
-    """What a step of the request takes on a host that takes so long for a launch."""
-    _, trial = predict_batch(replace(request, launch_microseconds=1e6 * launching), lambda _: None)
+    """Time of a step of the request on a host that takes so long for a launch."""
+    launched = replace(request, launch_microseconds=1e6 * launching)
+    trial = predict_batch(launched, lambda _: None).trial
     assert trial.step_seconds
     return trial.step_seconds
 
@@ -75,14 +78,14 @@ def answered(request: AnalysisRequest, file: RecordedFile | None = None) -> Anal
 
 
 def measured_json(workload: Workload, batch_size: int, seconds: float) -> str:
-    """What ``memorymark measure --json`` prints."""
+    """Output of ``memorymark measure --json``."""
     trial = Trial(batch_size, fits=True, source=Source.MEASURED, step_seconds=seconds)
     plain = asdict(trial) | {"tokens_per_second": 1.0, "workload": workload.to_dict()}
     return json.dumps(plain | {"measured_on": asdict(MEASURED_ON)}, indent=2)
 
 
 class TestReading:
-    """What a file may have in it."""
+    """Contents of a file."""
 
     def test_a_recorders_lines_are_read_the_last_one_first(
         self, recorded: Callable[..., RecordedFile]

@@ -19,12 +19,12 @@ from engine.gpus import GPUS
 from engine.interface.result import (
     AnalysisResult,
     Comparison,
-    GpuFacts,
     MeasuredOn,
+    Phase,
+    PhaseName,
     Savings,
-    Source,
-    Trial,
 )
+from engine.interface.trial import GpuFacts, Source, Trial
 from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
 
@@ -340,3 +340,15 @@ def test_every_gpu_is_listed_with_memory_and_assumed_price() -> None:
     assert line(text, "a10 ") == "a10 NVIDIA A10 22.07 21.82 8.6 yes $0.86 $0.50"
     assert line(text, "t4 ").split()[-3:] == ["no", "$0.59", "–"]
     assert "Prices are assumed" in " ".join(text.split())
+
+
+def test_each_phase_has_its_peak_on_gpu_and_host_and_the_rule_it_comes_from() -> None:
+    loading = Phase(PhaseName.LOADING, GIB // 2, GIB, 8, Source.COMPUTED, "All are read.")
+    step = Phase(PhaseName.STEP, 5 * GIB, 0, 8, Source.PREDICTED, "Nothing stays on the host.")
+    text = shown(render_analysis(replace(ANALYSIS, phases=[loading, step])))
+    assert line(text, "loading") == "loading 0.50 1.00 8 computed"
+    assert line(text, "training step") == "training step 5.00 0.00 8 predicted"
+    assert "At batch 64, the training step needs the most GPU memory." in text
+    assert "Host memory: 8.00 GiB while loading (computed), 1.00 GiB for each of 8" in text
+    assert "Loading: All are read." in text
+    assert "Peak memory by phase" not in shown(ANALYSIS_VIEW)

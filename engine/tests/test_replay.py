@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, FREE, CachingAllocator, ReplayResult, replay
 from engine.allocator.options import AllocatorOptions
-from engine.interface.result import GpuFacts
+from engine.interface.trial import GpuFacts
 from engine.prediction.probe import predict_memory
 from engine.tracing.trace import Category, Trace
 

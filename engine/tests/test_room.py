@@ -1,4 +1,4 @@
-"""What the memory left free is good for, in a made-up world where memory is a simple formula."""
+"""Uses of the memory left free, in a made-up world where memory is a simple formula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.core.errors import InvalidInput
 from engine.core.sizes import GIB
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.models.presets import PRESETS
 from engine.prediction.room import largest_sibling, longest_sequence, room
 

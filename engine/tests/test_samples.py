@@ -19,7 +19,7 @@ from PIL import Image
 from engine.cli.main import main
 from engine.core.errors import InvalidInput
 from engine.core.parsing import collect
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.models.tasks import SizeLimits
 from engine.script import sample_files as sample_texts
 from engine.script import samples as samples
@@ -99,7 +99,8 @@ class TestPureSizes:
         self, counts: dict[int, int], percent: float, smallest: int, more: int
     ) -> None:
         limits = SizeLimits(smallest, smallest, smallest + more)
-        sample = samples.DataSample("text", {samples.TOKENS: counts}, Source.MEASURED)
+        longest = samples.Longest(0, max(counts))
+        sample = samples.DataSample("text", {samples.TOKENS: counts}, Source.MEASURED, longest)
         wanted = input_size(sample, percent, limits)
         assert limits.smallest <= wanted.size <= limits.largest
         assert ("cut" in wanted.note) == (above(counts, wanted.size) > 0)
@@ -117,6 +118,42 @@ class TestPureSizes:
     def test_no_sizes_have_no_percentile(self) -> None:
         with pytest.raises(ValueError, match="no samples"):
             percentile({}, 50)
+
+
+class TestTheLongestSample:
+    @given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
+    def test_it_is_the_first_of_those_that_are_longest(self, lengths: list[int]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "a.jsonl")
+            path.write_text("\n".join(json.dumps({"ids": [1] * n}) for n in lengths))
+            longest = read_sample(path, "ids").longest
+        assert longest.size == max(lengths)
+        assert longest.index == lengths.index(max(lengths))
+
+    def test_its_index_leaves_out_blank_lines(self, write: Write) -> None:
+        assert read_sample(write("a.txt", "\nab\n\nabcdefgh\nabc\n")).longest == samples.Longest(
+            1, 2
+        )
+
+    def test_texts_keep_their_places_between_lists_of_tokens(
+        self, write: Write, tmp_path: Path
+    ) -> None:
+        from tokenizers import Tokenizer, models, pre_tokenizers
+
+        tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        tokenizer.save(str(tmp_path / "tokenizer.json"))
+        rows = [{"x": "a"}, {"x": "a a a a"}, {"x": [1, 2]}]
+        path = write("a.jsonl", "\n".join(map(json.dumps, rows)))
+        sample = read_sample(path, "x", tmp_path / "tokenizer.json")
+        assert sample.longest == samples.Longest(1, 4)
+
+    def test_of_images_it_is_the_one_with_the_longest_side(self, tmp_path: Path) -> None:
+        for name, size in (("a.png", (30, 30)), ("b.png", (4, 40)), ("c.png", (39, 39))):
+            (tmp_path / name).write_bytes(image(*size))
+        sample = read_sample(tmp_path)
+        assert sample.longest.size == 40
+        assert "40 pixels on the longer side, measured" in sample.first_to_try
 
 
 class TestTexts:
@@ -329,6 +366,7 @@ class TestTheCommandLine:
             "worst": 104,
         }
         assert answer["source"] == "assumed"
+        assert answer["longest"] == {"index": 20, "size": 100}
 
     @pytest.mark.parametrize(
         ("arguments", "says"),
@@ -375,7 +413,19 @@ class TestTheCommandLine:
         assert "Sequence length 32: 90% of 100 samples have at most 32 tokens (assumed)" in said
         assert "10 (10%) are larger and are cut to 32" in said
         assert main([*common, "--sequence-length", "32"]) == 0
-        assert json.loads(by_sample) == json.loads(capsys.readouterr().out)
+        answer, by_length = json.loads(by_sample), json.loads(capsys.readouterr().out)
+        first = "The longest sample has index 90, counted from 0 (1,000 tokens, assumed)"
+        assert answer["caveats"].pop(0).startswith(first)
+        assert answer == by_length
+
+    def test_a_file_of_lengths_says_which_sample_to_put_first(
+        self, write: Write, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = write("lengths.txt", "100\n\n4000\n70\n4000\n")
+        command = ["analyze", "bert", "--sample-lengths", str(path), "--batching", "longest"]
+        main([*command, "--gpu", "nothing"])  # refused after the file was read
+        said = capsys.readouterr().err
+        assert "The longest sample has index 1, counted from 0 (4,000 tokens): put it first" in said
 
     def test_a_model_limits_the_sample(self, write: Write) -> None:
         limits = SizeLimits(default=128, smallest=1, largest=512)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.answer.search import find_largest
 from engine.interface.request import MAX_BATCH_SIZE
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 
 MIB = 1024**2
 FIXED_BYTES, SAMPLE_BYTES = 1000 * MIB, 70 * MIB

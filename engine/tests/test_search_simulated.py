@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from engine.answer.expectation import expected_limit
 from engine.answer.search import SearchOutcome, find_largest
-from engine.interface.result import GpuFacts, Source, Trial
+from engine.interface.trial import GpuFacts, Source, Trial
 from engine.measurement.script_search import search_by_trials
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
@@ -28,7 +28,7 @@ from engine.tests.scripts import EXAMPLE
 GIB, MIB = 1024**3, 1024**2
 LIMIT_BYTES = 22 * GIB
 PACKING, MEAN_PACKING = 0.02, 1.01
-LARGEST_RUN = 16
+MAX_RUN = 16
 CASES = 200
 
 Bytes = Callable[[int], int]
@@ -36,7 +36,7 @@ Bytes = Callable[[int], int]
 
 @dataclass(frozen=True)
 class Training:
-    """What the batches of one training reserve, and the batch that its user has."""
+    """Memory that the batches of one training reserve, and the batch that its user has."""
 
     reserved: Bytes
     without_packing: Bytes
@@ -51,7 +51,7 @@ def training(seed: int) -> Training:
     sample = (LIMIT_BYTES - fixed) / limit
     packing: list[float] = []
     while len(packing) < 4 * limit:
-        packing += [1 + draw.uniform(0, PACKING)] * draw.randint(1, LARGEST_RUN)
+        packing += [1 + draw.uniform(0, PACKING)] * draw.randint(1, MAX_RUN)
     return Training(
         lambda size: int((fixed + sample * size) * packing[min(size, len(packing) - 1)]),
         lambda size: int((fixed + sample * size) * MEAN_PACKING),

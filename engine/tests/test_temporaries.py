@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engine.tracing.lowering import CudaTemporaries, cuda_behaviour
-from engine.tracing.recorder import Temporary
+from engine.tracing.recorded import Temporary
 
 aten = torch.ops.aten
 WORKSPACE = Temporary(8_519_680, kept=True)

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.interface.workload import Workload
@@ -13,6 +15,7 @@ from engine.tests.conftest import small_workload
 from engine.traces.batch_rule import trace_every_batch_size
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
+from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
 
 small = pytest.mark.usefixtures("small_models")
@@ -53,6 +56,18 @@ def test_what_a_detector_keeps_by_size_is_not_there_before_the_first_step() -> N
     assert second.sizes == first.sizes
 
 
+def test_a_finished_trace_does_not_grow_when_what_was_kept_is_freed() -> None:
+    kept = []
+    with FakeTensorMode():
+        training = SimpleNamespace(model=torch.nn.Linear(4, 4), optimizer=None, phase="forward")
+        recorder = MemoryRecorder(training, 1)
+        recorder.record_step(lambda: kept.append(training.model(torch.zeros(2, 4))))
+    traced = recorder.finish()
+    events = list(traced.events)
+    kept.clear()
+    assert traced.events == events
+
+
 def test_a_prediction_does_not_touch_a_present_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def touched(*_: object) -> None:
         raise AssertionError("it begins a CUDA context")
@@ -78,6 +93,20 @@ def test_a_step_frees_everything_except_the_optimizer_state() -> None:
     last = traced.events[traced.last_step :]
     begun = sorted(tensor for kind, tensor in last if kind == ALLOCATE)
     assert begun == sorted(tensor for kind, tensor in last if kind == FREE)
+
+
+@pytest.mark.parametrize("activation", ["silu", "mish"])
+def test_an_operator_with_a_kernel_of_its_own_is_not_taken_apart(activation: str) -> None:
+    """PyTorch could make these of others too, as it does where a backend has no kernel."""
+    function = getattr(torch.nn.functional, activation)
+    with FakeTensorMode():
+        model = torch.nn.Linear(4, 4)
+        training = SimpleNamespace(model=model, optimizer=None, phase="backward")
+        recorder = MemoryRecorder(training, 1)
+        recorder.record_step(lambda: function(model(torch.zeros(2, 4))).sum().backward())
+    names = {operation.name for operation in recorder.finish().operations}
+    assert f"aten.{activation}_backward" in names
+    assert not names & {"aten.sigmoid", "aten.tanh", "aten.sigmoid_backward"}
 
 
 @small

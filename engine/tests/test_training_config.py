@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answer.training_config import training_configs
-from engine.core.choices import Adapter, Method, Precision, Quantization
+from engine.core.adapters import Adapter
+from engine.core.choices import Method, Precision, Quantization
 from engine.core.errors import InvalidInput
 from engine.core.optimizers import Optimizer
 from engine.interface.workload import Workload

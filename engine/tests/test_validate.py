@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from engine.cli import main as cli
 from engine.core.errors import InvalidInput
 from engine.events import Event
-from engine.interface.result import Source, Trial
+from engine.interface.trial import Source, Trial
 from engine.measurement import checks as validate_prediction
 from engine.measurement import cpu, steps
 from engine.measurement.checks import Fit, PredictionCheck, summarize, validate_local

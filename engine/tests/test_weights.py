@@ -1,4 +1,4 @@
-"""What a model's weights take, which is told before it is traced."""
+"""Memory of a model's weights, which is reported before it is traced."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from engine.allocator.caching import ALLOCATE
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
 from engine.parallel.group import place
 from engine.parallel.zero_division import Division, Parts

@@ -24,7 +24,7 @@ UUID = "123e4567-e89b-12d3-a456-426614174000"
 
 @dataclass(frozen=True)
 class Properties(DeviceProperties):
-    """What the engine reads of a real GPU besides."""
+    """Other facts that the engine reads of a real GPU."""
 
     uuid: str = UUID
 
@@ -39,10 +39,8 @@ class GpuMemory(DeviceMode):
         self.failures = 0
         self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        output = super().__torch_dispatch__(func, types, args, kwargs)
+    def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        output = super().handle(func, args, kwargs)
         for tensor in tensors_in(output):
             if on_gpu(tensor):
                 self._hold(tensor.untyped_storage())
@@ -53,7 +51,7 @@ class GpuMemory(DeviceMode):
         self.allocator._capacity = int(share * GPU.total_bytes)
 
     def device_used_bytes(self) -> int:
-        """What the driver says is in use."""
+        """Memory in use, as the driver reports it."""
         return GPU.context_bytes + self.allocator.reserved_bytes
 
     def _hold(self, storage: torch.UntypedStorage) -> None:
