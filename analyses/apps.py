@@ -10,6 +10,8 @@ from django.apps import AppConfig
 if TYPE_CHECKING:
     from django.db.models import Model
 
+    from analyses.models import InboxEntry
+
 
 class AnalysesConfig(AppConfig):
     """Analyses, the workers that run them, the pages and the API."""
@@ -18,16 +20,31 @@ class AnalysesConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Connect to the start of worker processes and to the restore of a backup."""
+        """Connect to new inbox entries, the start of workers, and the restore of a backup."""
+        from django.db.models.signals import post_save
         from django_q.signals import post_spawn
 
-        from analyses import added_gpus
+        from analyses.gpus import added_gpus
         from memorymark_site.operations.restore import before_restore, restored
 
         added_gpus.offer_in_requests()
         post_spawn.connect(_worker_started, dispatch_uid="analyses.worker_started")
         before_restore.connect(_no_worker_alive, dispatch_uid="analyses.no_worker_alive")
+        post_save.connect(
+            _entry_added, sender="analyses.InboxEntry", dispatch_uid="analyses.entry_added"
+        )
         restored.connect(_release_work, dispatch_uid="analyses.release_work")
+
+
+def _entry_added(instance: InboxEntry, created: bool, raw: bool, **_signal: object) -> None:
+    """Notify of an inbox entry, in its transaction.
+
+    By a signal, as entries are added by what the queue itself imports.
+    """
+    from analyses.jobs import notifications
+
+    if created and not raw:
+        notifications.note_entry(instance)
 
 
 def _worker_started(**_kwargs: object) -> None:

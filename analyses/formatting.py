@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from analyses.models import Analysis
 from engine.core.numbers import significant
 from engine.gpus import ANY, GPUS, LOCAL
-from engine.interface.result import Source
 from engine.interface.tokens import Tokens
+from engine.interface.trial import Source
 from engine.interface.workload import OWN_CONFIG
 from engine.models.presets import PRESETS
 

@@ -1,4 +1,4 @@
-"""What a member who leaves has in the lab, and who takes it over."""
+"""The work of a member who leaves, and its new owner."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from analyses import inbox
 from analyses.models import FINAL_STATUSES, Analysis, Job, SavedView, Training
 from analyses.savings.aggregation import recounting
 from memorymark_site.accounts import members, tokens
@@ -92,6 +93,7 @@ def _hand_over(member: User, heir: User) -> str:
         analyses.update(owner=heir)
         Job.objects.filter(analysis__in=pks).update(owner=heir)
         Training.objects.filter(analysis__in=pks, owner=member).update(owner=heir)
+        inbox.hand_over(pks, member, heir)
     taken = set(SavedView.objects.filter(owner=heir).values_list("name", flat=True))
     views = list(found.shared_views)
     for view in views:

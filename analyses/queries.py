@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.db.models.functions import Now
 
-from analyses.added_gpus import check_offered
+from analyses.gpus.added_gpus import check_offered
 from analyses.jobs import lab_state, plans, unwanted
 from analyses.jobs.plans import catalogue_gpu
 from analyses.models import Analysis, Query, QueryKind, QueryStatus, Status

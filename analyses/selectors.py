@@ -14,10 +14,10 @@ from django.db.models import F, QuerySet
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import Coalesce
 
-from analyses.decided import decided_of
-from analyses.models import Analysis, CountedSavings, RunSavings, Status
+from analyses.models import Analysis, CountedSavings, RunSavings, Status, TrainingJob
 from analyses.models.analysis import SORTED_BY
 from analyses.permissions import may_see_lab
+from analyses.results.decided import decided_of
 
 COUNTED = 10_000
 """Counting stops here; an exact larger number is not worth the time."""
@@ -49,7 +49,9 @@ class Slice:
 
 def visible_to(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """The analyses this user may see: all for members of the lab, none for anyone else."""
-    analyses = with_decision(Analysis.objects.select_related("owner", "adopted_by", "push"))
+    analyses = with_decision(
+        Analysis.objects.select_related("owner", "adopted_by", "push", "project")
+    )
     return analyses if may_see_lab(user) else analyses.none()
 
 
@@ -175,3 +177,7 @@ def can_be_adopted(analysis: Analysis) -> bool:
 def detail(user: Member | AnonymousUser) -> QuerySet[Analysis]:
     """As :func:`visible_to`, with trials, tags and note prefetched."""
     return visible_to(user).select_related("note").prefetch_related("trials", "tags")
+
+
+def training_jobs_visible_to(user: Member | AnonymousUser) -> QuerySet[TrainingJob]:
+    return TrainingJob.objects.all() if may_see_lab(user) else TrainingJob.objects.none()

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models.functions import Now
 
-from analyses import selectors, store
-from analyses.added_gpus import check_offered
+from analyses import inbox, selectors
 from analyses.bodies import storable
-from analyses.decided import give_up, is_as_it_is, take_over
+from analyses.gpus.added_gpus import check_offered
 from analyses.jobs import lab_state, plans, queue, timeouts
 from analyses.jobs.lifecycle import move
 from analyses.jobs.request_columns import request_columns
+from analyses.jobs.reuse import reuse_result
 from analyses.lab import settle
 from analyses.models import AT_WORK, Analysis, Job, Status
+from analyses.projects import project_named
+from analyses.results.decided import give_up, is_as_it_is, take_over
 from analyses.savings.aggregation import recounting
 from analyses.training_runs.services import verify_reported
 from engine.answer.ladder import Rung
@@ -57,12 +60,23 @@ class QueueFull(InvalidInput):
         )
 
 
-def submit(owner: User, fields: Mapping[str, object], *, reuse: bool = True) -> Analysis:
+def submit(
+    owner: User,
+    fields: Mapping[str, object],
+    *,
+    reuse: bool = True,
+    join: bool = False,
+    recipe: Mapping[str, Any] | None = None,
+    project: str = "",
+) -> Analysis:
     """Store and queue a new analysis in one transaction, or answer it from a stored result.
 
     ``fields`` are the flat, untrusted ones of :class:`engine.interface.request.AnalysisRequest`;
     the GPU may also be ``local:NAME``, one of the lab's nodes. Hours, runs and price default to the
-    lab's. Without ``reuse`` it runs even if a stored result would answer it.
+    lab's. Without ``reuse`` it runs even if a stored result would answer it. With ``join``, an
+    equal one of the owner's that has not ended is returned instead. ``recipe`` is what was read of
+    the recipe that the fields come from, if from one (:func:`analyses.results.recipes.stored`), and
+    ``project`` a name from :func:`analyses.projects.project_name`.
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.
@@ -77,15 +91,32 @@ def submit(owner: User, fields: Mapping[str, object], *, reuse: bool = True) -> 
     settled = settle(request, given, kind)
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=owner.pk)  # counts one after the other
+        columns = request_columns(settled, kind)
+        if join and (running := _unfinished_like(owner, columns)):
+            return running
         analysis = Analysis.objects.create(
-            owner=owner, request_id=log.request_id(), **request_columns(settled, kind)
+            owner=owner,
+            request_id=log.request_id(),
+            recipe=recipe,
+            project=project_named(project),
+            **columns,
         )
         queue.enqueue(analysis)
-        if not (reuse and store.answer(analysis)):
+        if not (reuse and reuse_result(analysis)):
             _check_room(owner)
     with log.of_analysis(analysis.pk, analysis.request_id):
         logger.info("submitted by member %d: %s on %s", owner.pk, analysis.model, analysis.gpu)
     return analysis
+
+
+def _unfinished_like(owner: User, columns: Mapping[str, object]) -> Analysis | None:
+    """The owner's latest analysis of an equal request, while it waits or runs."""
+    listed = {name: columns[name] for name in ("model", "gpu", "measured_gpu")}
+    unfinished = Analysis.objects.filter(
+        owner=owner, status__in=(Status.QUEUED, Status.RUNNING), **listed
+    )
+    wanted = json.loads(json.dumps(columns["request"]))
+    return next((one for one in unfinished if one.request == wanted), None)
 
 
 def _check_room(owner: User) -> None:
@@ -104,7 +135,13 @@ def run_again(analysis: Analysis, member: User) -> Analysis:
     """
     workload_request(analysis.request)
     gpu = f"{LOCAL}:{analysis.measured_gpu}" if analysis.measured_gpu else analysis.gpu
-    return submit(member, {**analysis.request, "gpu": gpu}, reuse=False)
+    return submit(
+        member,
+        {**analysis.request, "gpu": gpu},
+        reuse=False,
+        recipe=analysis.recipe,
+        project=analysis.project.name if analysis.project else "",
+    )
 
 
 def split_gpu(fields: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
@@ -190,6 +227,7 @@ def adopt(analysis: Analysis, member: User, rung: Rung | None = None) -> bool:
             columns = give_up(analysis) if is_as_it_is(rung) else take_over(analysis, rung)
             _decide(analysis, columns)
         if changed:
+            inbox.decided(analysis)
             audit.note(member, Action.ADOPTED, str(analysis))
     return changed
 
@@ -209,3 +247,11 @@ def undo_adoption(analysis: Analysis, member: User) -> bool:
 def _decide(analysis: Analysis, columns: Mapping[str, object]) -> None:
     Analysis.objects.filter(pk=analysis.pk).update(**columns)
     verify_reported([analysis.pk])
+
+
+def put_into_project(analyses: Iterable[Analysis], name: str) -> None:
+    """Set the project of some analyses; an empty name takes them out of theirs."""
+    project = project_named(name)
+    found = Analysis.objects.filter(pk__in=[one.pk for one in analyses])
+    with recounting(found):
+        found.update(project=project)

@@ -20,7 +20,7 @@ from rest_framework.serializers import BaseSerializer
 from rest_framework.status import HTTP_200_OK, HTTP_201_CREATED, HTTP_204_NO_CONTENT
 from rest_framework.viewsets import ViewSetMixin
 
-from analyses import changes, selectors, services
+from analyses import selectors, services
 from analyses.api import events
 from analyses.api.changes import MentionSerializer
 from analyses.api.idempotency import KEY, key_of, submit_once
@@ -31,9 +31,10 @@ from analyses.api.recipes import Submission
 from analyses.api.schema import WAIT, described, results_of
 from analyses.api.serializers import (
     EXAMPLE,
+    PROJECT,
     AnalysisSerializer,
     AnalysisSummarySerializer,
-    RequestSerializer,
+    SubmissionSerializer,
     TrialSerializer,
 )
 from analyses.api.views import (
@@ -52,14 +53,16 @@ from analyses.bodies import IdTaken
 from analyses.importing.document import DocumentBody, read_document
 from analyses.importing.services import store_imported
 from analyses.models import FINAL_STATUSES, Analysis
+from analyses.overview import changes
 from analyses.pages.history import selection
 from analyses.pages.history.filters import AnalysisFilter
 from analyses.pages.history.labels import LabelsChanged, write_labels
 from analyses.permissions import may_change
+from analyses.projects import BadProject, project_name
 from engine.core.border import read_body
 from engine.core.errors import InvalidInput
 
-_LONG = {"request", "result"}
+_LONG = {"request", "result", "recipe"}
 
 
 class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
@@ -109,7 +112,7 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
         return super().list(request, *args, **kwargs)
 
     @described(
-        request=RequestSerializer,
+        request=SubmissionSerializer,
         parameters=[WAIT, KEY],
         responses={201: AnalysisSerializer, 422: None},
         examples=[EXAMPLE],
@@ -122,19 +125,20 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
         it, assumed and not used.
         """
         seconds, key, member = seconds_to_wait(request), key_of(request), member_of(request)
-        sent, is_new = Submission.of(body_of(request)), True
+        body = dict(body_of(request))
+        project = _project(body.pop(PROJECT, None))
+        sent, is_new = Submission.of(body), True
         try:
             if key is None:
-                analysis = services.submit(member, sent.fields)
+                analysis = services.submit(member, sent.fields, recipe=sent.stored, project=project)
             else:
-                analysis, is_new = submit_once(member, key, sent.fields)
+                analysis, is_new = submit_once(member, key, sent.fields, sent.stored, project)
         except services.QueueFull as error:
             raise QueueIsFull(f"Not queued: {error.fields['queue']}.") from error
         except InvalidInput as error:
             raise sent.refusal(error) from error
         wait_until(lambda: _is_final(analysis.pk), seconds)
         response = self._located(analysis, HTTP_201_CREATED)
-        response.data = sent.told(response.data)
         if not is_new:
             response["Idempotency-Replayed"] = "true"
         return response
@@ -177,7 +181,7 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
         examples=[LABELLED],
     )
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Set the tags or the note of an analysis, or both; every member may.
+        """Set the tags, the note or the project of an analysis; every member may.
 
         Nothing else of an analysis can be changed. The `ETag` of the response is the new version.
         """
@@ -192,6 +196,8 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
                 write_labels(
                     analysis, labels.get("tags"), labels.get("note"), member_of(request), seen
                 )
+                if "project" in labels:
+                    services.put_into_project([analysis], labels["project"])
                 return self._now(etag_of(request, pk))
         except LabelsChanged as error:
             raise Changed(
@@ -289,6 +295,16 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
         body = self.get_serializer(now).data
         # A plain string: not every server accepts DRF's subclass in a header.
         return Response(body, status, headers={"Location": str(body["url"])})
+
+
+def _project(given: object) -> str:
+    """The project's name in a submission; empty for none."""
+    try:
+        if not isinstance(given, str | None):
+            raise BadProject("enter the name of a project, as text")
+        return project_name(given or "")
+    except BadProject as error:
+        raise refusal(InvalidInput({PROJECT: str(error)})) from error
 
 
 def _status(pk: int) -> str:

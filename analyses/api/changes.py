@@ -10,9 +10,9 @@ from rest_framework.response import Response
 
 from analyses.api.schema import described
 from analyses.api.views import ApiView, member_of
-from analyses.changes import changes_worth_most
 from analyses.formatting import gpu_of
 from analyses.models import Analysis
+from analyses.overview.changes import changes_worth_most
 from analyses.selectors import savings_visible_to
 
 

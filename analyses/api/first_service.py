@@ -29,12 +29,13 @@ from analyses.api.views import MAX_WAIT_SECONDS, member_of, wait_until
 from analyses.bodies import storable
 from analyses.jobs import lab_state
 from analyses.models import FINAL_STATUSES, Analysis
-from analyses.stored_result import result_of
+from analyses.results.stored import result_of
 from engine.answer.amounts import trial_at
 from engine.core.errors import InvalidInput
 from engine.core.sizes import GIB
 from engine.gpus import catalogue_name
-from engine.interface.result import AnalysisResult, Trial
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Trial
 from engine.models.presets import PRESETS
 
 MODEL = "model_name"
@@ -75,13 +76,16 @@ class Models(_View):
 
 
 class Analyze(_View):
-    """Submits an analysis, waits for it, and answers in the old fields."""
+    """Submits an analysis, waits for it, and answers in the old fields.
+
+    Sent again while that one runs, it waits for the same: its programs repeat what takes too long.
+    """
 
     costs = MappingProxyType({"POST": ENGINE_COST})
 
     def post(self, request: Request) -> Response:
         try:
-            analysis = services.submit(member_of(request), _fields(request.data))
+            analysis = services.submit(member_of(request), _fields(request.data), join=True)
         except services.QueueFull as error:
             raise QueueIsFull(f"Not queued: {error.fields['queue']}.") from error
         except InvalidInput as error:
@@ -172,7 +176,7 @@ def _error(message: str, status: int) -> Response:
 
 
 def _failed(error: Exception, context: dict[str, Any]) -> Response:
-    """What the API says of an error, in the old shape."""
+    """An error of the API, in the old shape."""
     said = handle_exception(error, context)
     kept = {
         name: said[name] for name in ("WWW-Authenticate", "Retry-After", "Allow") if name in said

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
@@ -53,7 +54,22 @@ def key_of(request: Request) -> str | None:
     return key
 
 
-def submit_once(member: User, key: str, fields: Mapping[str, object]) -> tuple[Analysis, bool]:
+def is_replay(request: Request) -> bool:
+    """Whether this key of the member's has created an analysis in the last day."""
+    key = request.headers.get(HEADER)
+    if not key or len(key) > IdempotencyKey.LONGEST or not key.isascii():
+        return False
+    used = IdempotencyKey.objects.filter(member=request.user.pk, key=key, analysis__isnull=False)
+    return used.filter(used_at__gte=Now() - KEPT).exists()
+
+
+def submit_once(
+    member: User,
+    key: str,
+    fields: Mapping[str, object],
+    recipe: Mapping[str, Any] | None = None,
+    project: str = "",
+) -> tuple[Analysis, bool]:
     """Submit an analysis unless this key of the member's has created one in the last day.
 
     Of two requests at once, one creates it: the key is unique, so the second waits for the first
@@ -66,12 +82,13 @@ def submit_once(member: User, key: str, fields: Mapping[str, object]) -> tuple[A
         KeyUsed: The key was used with other fields.
         InvalidInput: As :func:`analyses.services.submit`.
     """
-    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    sent = {**fields, "project": project} if project else fields
+    digest = hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
     IdempotencyKey.objects.filter(used_at__lt=Now() - KEPT).delete()
     try:
         with transaction.atomic():
             row = _take(member, key, digest)
-            row.analysis = services.submit(member, fields)
+            row.analysis = services.submit(member, fields, recipe=recipe, project=project)
             row.save(update_fields=["analysis"])
             return row.analysis, True
     except _UsedBefore:

@@ -23,7 +23,7 @@ from analyses.api.views import PAGE, ApiView, Pages, body_of, member_of, refusal
 from analyses.models import LabSettings
 from analyses.permissions import may_administer
 from analyses.savings.accrual import Amount
-from analyses.savings.breakdown import DIMENSIONS, KINDS, Total, Totals, totals_of
+from analyses.savings.breakdown import DIMENSIONS, FILTERED_KINDS, Total, Totals, totals_of
 from analyses.savings.period import Named
 from analyses.savings.selected import selected_by
 from analyses.savings.selection import label_of, today_utc, value_of
@@ -198,7 +198,7 @@ class ProjectionSerializer(serializers.Serializer[Any]):
 
 
 class SavingsRowSerializer(serializers.Serializer[Any]):
-    """The totals of one member, model, GPU or month."""
+    """The totals of one member, model, GPU, project or month."""
 
     value = serializers.CharField(help_text="As in the query.")
     label = serializers.CharField(  # type: ignore[assignment]  # a field, not its label
@@ -241,13 +241,22 @@ class Savings(ApiView[Any]):
             ),
             OpenApiParameter("from", OpenApiTypes.DATE, description="Instead of `period`."),
             OpenApiParameter("to", OpenApiTypes.DATE, description="Instead of `period`."),
-            OpenApiParameter("kind", OpenApiTypes.STR, enum=list(KINDS)),
+            OpenApiParameter(
+                "kind",
+                OpenApiTypes.STR,
+                enum=list(FILTERED_KINDS),
+                description="`verified` and `self_reported`: workloads of which a part of what "
+                "they saved is.",
+            ),
             OpenApiParameter(
                 "member", _TEXT, description="The name of who adopted it, or else of its owner."
             ),
             OpenApiParameter("model", _TEXT),
             OpenApiParameter(
                 "gpu", _TEXT, description="In the catalogue, or `local:NAME` of a node."
+            ),
+            OpenApiParameter(
+                "project", _TEXT, description="Its name; `none` for workloads without one."
             ),
             OpenApiParameter(
                 "month",
@@ -258,7 +267,7 @@ class Savings(ApiView[Any]):
         ]
     )
     def get(self, request: Request) -> Response:
-        """Add up the selected savings, in total and by member, model, GPU or month."""
+        """Add up the selected savings, in total and by member, model, GPU, project or month."""
         try:
             selected = selected_by(member_of(request), request.query_params.dict())
         except InvalidInput as error:

@@ -29,12 +29,14 @@ from rest_framework.views import APIView
 
 from analyses.api.schema import described, results_of
 from analyses.api.views import ApiView
+from analyses.gpus.self_checks import Shown, shown
 from analyses.jobs import lab_state
 from analyses.jobs.keys import WRONG_KEY, problem_of
-from analyses.models import Analysis, Node, Status
-from analyses.self_checks import CheckState, Shown, shown
+from analyses.models import Analysis, CheckState, Node, Status
 from memorymark_site.accounts.tokens import TokenAuthentication
 from memorymark_site.environment import START_WORKER
+from memorymark_site.operations.data_folder import not_writable
+from memorymark_site.operations.database import need_response
 from memorymark_site.operations.prometheus import has_metrics_token
 
 logger = logging.getLogger(__name__)
@@ -212,6 +214,7 @@ def _report(request: HttpRequest) -> tuple[dict[str, Any], int]:
     problems: list[str] = []
     body: dict[str, Any] = {"time": timezone.now().isoformat(), "database": "ok"}
     try:
+        need_response(connection)
         body |= _lab(is_trusted=_is_trusted(request))
     except db.Error:
         logger.exception("health: the database does not respond")
@@ -223,6 +226,8 @@ def _report(request: HttpRequest) -> tuple[dict[str, Any], int]:
             problems.append(_why_none(body))
         elif body["queue"]["stands_still"]:
             problems.append("no worker takes waiting work; if this lasts a minute, restart them")
+    if why := not_writable():
+        problems.append(f"the data folder cannot be written to: {why}")
     body = {"status": "failing" if problems else "ok", "problems": problems} | body
     return body, 503 if problems else 200
 

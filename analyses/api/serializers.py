@@ -23,12 +23,12 @@ from drf_spectacular.utils import (
 )
 from rest_framework import serializers
 
-from analyses.decided import decided_moves
 from analyses.figures.decision import DecisionFigures, decision_figures
-from analyses.models import Analysis, Status, Tag, pushed_from
+from analyses.models import Analysis, Project, Status, Tag, pushed_from
 from analyses.models import Trial as TrialRow
 from analyses.pages.history.labels import note_of
-from analyses.stored_result import tokens_in
+from analyses.results.decided import decided_moves
+from analyses.results.stored import tokens_in
 from engine.core.fields import Field as DescribedField
 from engine.core.fields import described_fields
 from engine.interface.program import (
@@ -39,8 +39,9 @@ from engine.interface.program import (
     ProgramRequest,
 )
 from engine.interface.request import FIELDS, AnalysisRequest
-from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult
 from engine.interface.texts import TextResult
+from engine.interface.trial import Source, Trial
 from engine.recipes import FRAMEWORKS
 
 Field = serializers.Field[Any, Any, Any, Any]
@@ -158,8 +159,29 @@ class RequestSerializer(serializers.Serializer[Any]):
         }
 
 
+PROJECT = "project"
+
+
+@extend_schema_serializer(component_name="Submission")
+class SubmissionSerializer(RequestSerializer):
+    """The settings of an analysis, and the project that it belongs to."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        """Those of a request, and the project."""
+        about = "Name of a lab project, made if it is new; empty or null for none."
+        project = serializers.RegexField(
+            r"^[^\x00]*$",
+            required=False,
+            allow_blank=True,
+            allow_null=True,
+            max_length=Project.LONGEST,
+            help_text=about,
+        )
+        return {**super().get_fields(), PROJECT: project}
+
+
 class TracedProgramSerializer(serializers.Serializer[Any]):
-    """What is known of a script besides its name; none of it is ever run."""
+    """Facts about a script besides its name; none of it is ever run."""
 
     hash = serializers.RegexField(
         r"^[0-9a-f]{64}$",
@@ -254,6 +276,9 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
         allow_blank=True,
         help_text="Whether the result is measured, predicted or computed; empty without one.",
     )
+    project = serializers.CharField(
+        source="project.name", default=None, allow_null=True, read_only=True
+    )
     moves = serializers.SerializerMethodField()
     failure = serializers.SerializerMethodField()
     pushed_from = serializers.SerializerMethodField()
@@ -268,7 +293,7 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "source", "goal", "largest_batch_size", "longest_tokens", "recommended_batch_size",
             "worst_tokens", "padding", "speedup", "usd_per_year", "gpu_hours_per_year",
             "kwh_per_year", "kg_co2e_per_year", "moves", "adopted_at", "adopted_by", "failure",
-            "tags",
+            "project", "tags",
         )  # fmt: skip
         read_only_fields = fields
         extra_kwargs = {  # noqa: RUF012  # as Django REST framework has it
@@ -359,10 +384,16 @@ class AnalysisSerializer(AnalysisSummarySerializer):
         "owner. Default are the settings that decide the answer and were left out.",
     )
 
+    recipe = serializers.DictField(
+        allow_null=True,
+        help_text="Where the settings were read from a recipe: its framework, release and source, "
+        "the keys that were read, assumed and not used, fields given beside it, notes and fields.",
+    )
+
     class Meta(AnalysisSummarySerializer.Meta):
         fields = (
             *AnalysisSummarySerializer.Meta.fields, "decision", "note", "adopted_moves", "request",
-            "assumed_by", "tokens_per_sample", "trials", "result",
+            "assumed_by", "recipe", "tokens_per_sample", "trials", "result",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -372,7 +403,7 @@ class AnalysisSerializer(AnalysisSummarySerializer):
 
     @extend_schema_field(DecisionSerializer(allow_null=True))
     def get_decision(self, analysis: Analysis) -> dict[str, Any] | None:
-        """What to do, with its numbers, as every page shows it; null while there is no answer."""
+        """The decision with its numbers, as every page shows it; null while there is no answer."""
         found = decision_figures(analysis)
         return None if found is None else asdict(found)
 

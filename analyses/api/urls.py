@@ -18,10 +18,12 @@ from analyses.api import (
     catalogue,
     changes,
     compare,
+    inbox,
     lab,
     nodes,
     queries,
     schema,
+    training_jobs,
     training_runs,
 )
 
@@ -60,6 +62,7 @@ router = SimpleRouter(use_regex_path=False)
 router.register("analyses", analyses.Analyses, basename="analysis")
 router.register("lookups", queries.Queries, basename="lookup")
 router.register("members", lab.Members, basename="member")
+router.register("training-jobs", training_jobs.TrainingJobs, basename="training-job")
 router.register("trainings", training_runs.TrainingRuns, basename="training")
 
 app_name = "api"
@@ -76,6 +79,8 @@ urlpatterns = [
     path("compare/", compare.Compare.as_view(), name="compare"),
     path("savings/changes/", changes.Changes.as_view(), name="changes"),
     path("savings/", lab.Savings.as_view(), name="savings"),
+    path("inbox/", inbox.Inbox.as_view(), name="inbox"),
+    path("inbox/read/", inbox.ReadEntries.as_view(), name="inbox-read"),
     path("lab/", lab.Lab.as_view(), name="lab"),
     path("schema/", schema.SchemaFile.as_view(), name="schema"),
     path("<path:address>", UnknownAddress.as_view()),

@@ -12,8 +12,9 @@ from engine.answer.amounts import trial_at
 from engine.answer.economics import usd_per_million_samples
 from engine.answer.figures import COST, LARGEST_BATCH, RECOMMENDED_BATCH, SPEED
 from engine.core.sizes import gib
-from engine.interface.result import AnalysisResult, Trial
+from engine.interface.result import AnalysisResult
 from engine.interface.tokens import Tokens
+from engine.interface.trial import Trial
 
 _FARTHEST = 2
 """Batch sizes beyond this multiple of the limit are left out."""

@@ -8,8 +8,8 @@ from analyses.charts.breakdown import used_bytes
 from analyses.charts.picture import Drawn, Picture, Point, draw, point_of
 from engine.core.numbers import whole
 from engine.core.sizes import gib
-from engine.interface.result import GpuFacts, Trial
 from engine.interface.texts import LengthTrial, TextResult
+from engine.interface.trial import GpuFacts, Trial
 
 
 def picture_of_lengths(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from analyses.charts.gpu_map import short_name
 from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
 from analyses.formatting import fine_share, model_name
+from analyses.models import StatusGroup
 from analyses.overview.accuracy import Accuracy
 from analyses.overview.fullness import GpuUse
-from analyses.overview.weeks import Outcome, Week
-from analyses.prediction_errors import Compared
+from analyses.overview.weeks import Week
+from analyses.training_runs.prediction_errors import Compared
 from engine.core.numbers import milliseconds, share, whole
 from engine.core.sizes import gib
 from engine.prediction.past_errors import Predicted
@@ -19,28 +20,28 @@ _HEIGHT = 340
 _FEW = 8
 """Fewer analyses in a week have a tick each; plotly would put some between whole numbers."""
 
-_OUTCOMES = {
-    Outcome.SUCCEEDED: ("Succeeded", "var(--good)"),
-    Outcome.FAILED: ("Failed", "var(--bad)"),
-    Outcome.CANCELLED: ("Cancelled", "var(--neutral)"),
-    Outcome.UNFINISHED: ("Queued or running", "var(--predicted)"),
+_GROUPS = {
+    StatusGroup.SUCCEEDED: ("Succeeded", "var(--good)"),
+    StatusGroup.FAILED: ("Failed", "var(--bad)"),
+    StatusGroup.CANCELLED: ("Cancelled", "var(--neutral)"),
+    StatusGroup.UNFINISHED: ("Queued or running", "var(--predicted)"),
 }
 _PREDICTED = {Predicted.MEMORY: "Peak memory", Predicted.STEP_TIME: "Step time"}
 
 
 def weeks_chart(weeks: Sequence[Week]) -> PlotlyDict:
-    """Analyses by week, stacked by outcome; outcomes that do not occur are left out."""
+    """Analyses by week, stacked by status; those that do not occur are left out."""
     data = [
         {
             "type": "bar",
             "name": name,
             "x": [week.monday.isoformat() for week in weeks],
-            "y": [week.counts[outcome] for week in weeks],
+            "y": [week.counts[group] for week in weeks],
             "marker": {"color": colour},
             "hovertemplate": "%{y:,}",
         }
-        for outcome, (name, colour) in _OUTCOMES.items()
-        if any(week.counts[outcome] for week in weeks)
+        for group, (name, colour) in _GROUPS.items()
+        if any(week.counts[group] for week in weeks)
     ]
     most = max(sum(week.counts.values()) for week in weeks)
     layout = plain_layout(_HEIGHT)
@@ -65,9 +66,7 @@ def weeks_chart(weeks: Sequence[Week]) -> PlotlyDict:
 
 def weeks_description(weeks: Sequence[Week]) -> str:
     """The chart as text, for screen readers."""
-    totals = {
-        name: sum(w.counts[outcome] for w in weeks) for outcome, (name, _) in _OUTCOMES.items()
-    }
+    totals = {name: sum(w.counts[group] for w in weeks) for group, (name, _) in _GROUPS.items()}
     parts = ", ".join(f"{whole(count)} {name.lower()}" for name, count in totals.items() if count)
     return f"Analyses in the last {len(weeks)} weeks: {parts or 'none'}."
 

@@ -17,7 +17,7 @@ from analyses.charts.breakdown import CATEGORIES, memory_sizes, used_bytes
 from analyses.charts.layout import Tick
 from engine.core.numbers import whole
 from engine.core.sizes import GIB, gib, gib_number
-from engine.interface.result import Trial
+from engine.interface.trial import Trial
 
 TOP, MEMORY, SPEED = 78, 160, 76
 """Pixels: of the marks above the memory, of the memory, and of the speed."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from analyses.models import Analysis
-from analyses.stored_result import result_of, tokens_in
+from analyses.results.stored import result_of, tokens_in
 from engine.answer.amounts import Answered
 from engine.core.choices import Goal
 from engine.gpus import GPUS
-from engine.interface.result import AnalysisResult, Source
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source
 
 
 def answered(analysis: Analysis, instead: AnalysisResult | None = None) -> Answered:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from analyses.decided import decided_moves
 from analyses.models import Analysis
+from analyses.results.decided import decided_moves
 from engine.answer.amounts import speedup_words
 from engine.answer.figures import BY_NAME, CURRENT_BATCH, SPEEDUP
 from engine.answer.ladder import listed
 from engine.answer.worth import gain_by
-from engine.core.numbers import UNKNOWN
-from engine.interface.result import Source
+from engine.core.numbers import UNKNOWN, whole
+from engine.interface.trial import Source
 
 
 def stored(analysis: Analysis, name: str) -> str:
@@ -37,6 +37,12 @@ def _speedup(analysis: Analysis) -> str:
 def other_moves(analysis: Analysis) -> str:
     """The moves of its decision besides the batch, as text; empty where there are none."""
     return listed([move for move in decided_moves(analysis) if not move.startswith("batch ")])
+
+
+def change_of(analysis: Analysis) -> str:
+    """Its decision as a change, such as ``batch 16 to 128`` or ``bf16, batch 200``."""
+    now, then = map(whole, (analysis.current_batch_size, analysis.recommended_batch_size))
+    return ", ".join(decided_moves(analysis)) or f"batch {now} to {then}"
 
 
 def label(name: str) -> str:

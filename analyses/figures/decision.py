@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analyses.decided import decided_fields, decided_moves, own_columns
 from analyses.models import Analysis
+from analyses.results.decided import decided_fields, decided_moves, own_columns
+from analyses.results.stored import batch_result
 from analyses.savings.certainty import counted
+from engine.answer.offers import Offer, offers_of_script
 from engine.answer.worth import gain_by
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class DecisionFigures:
         gpu_hours_per_year_high: Savings at its high end.
         is_adopted: Whether a member has marked it as adopted.
         with_todays_settings: The answer if nothing but the batch is changed.
+        offers: For a script, what keeps its global batch and what changes it; empty for a model,
+            whose plan has them.
     """
 
     sentence: str
@@ -75,6 +79,7 @@ class DecisionFigures:
     gpu_hours_per_year_high: float | None
     is_adopted: bool
     with_todays_settings: WithTodaysSettings
+    offers: list[Offer]
 
 
 def decision_figures(analysis: Analysis) -> DecisionFigures | None:
@@ -114,4 +119,12 @@ def decision_figures(analysis: Analysis) -> DecisionFigures | None:
             usd_per_year=own["usd_per_year"],
             gpu_hours_per_year=own["gpu_hours_per_year"],
         ),
+        offers=_offers(analysis),
     )
+
+
+def _offers(analysis: Analysis) -> list[Offer]:
+    if not analysis.program_hash:
+        return []
+    stored = batch_result(analysis.pk, analysis.result)
+    return offers_of_script(stored) if stored else []

@@ -5,18 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from analyses.bodies import MAX_NAME_LENGTH
 from engine.core.choices import Goal
 from engine.core.parsing import shown
 from engine.gpus import GPUS, LOCAL
 from engine.interface.program import AnyRequest, ProgramRequest
 from engine.interface.request import MAX_BATCH_SIZE
-from engine.interface.result import AnalysisResult, GpuFacts, GpuOffer, Source, Trial
+from engine.interface.result import (
+    AnalysisResult,
+    GlobalBatch,
+    GpuOffer,
+    KeptBatch,
+    OptimizerStep,
+    Savings,
+)
+from engine.interface.trial import GpuFacts, Source, Trial
 from engine.interface.workload import Workload
 
 MAX_TRIALS = 500
 
 _SETTLED_LATER = {"config", "gradient_accumulation", "task", "label_count"}
 """The engine fills these in once it has a model's config, or a global batch to keep."""
+
+_MAX_OPTIMIZERS = 10
+_MAX_COUNT = 2**40
+_MAX_BYTES = 2**60
+_MAX_SECONDS = 86_400
+_COUNTS = f"its counts are from 1 to {_MAX_COUNT:,}"
 
 _LIMITED = " limited to "
 
@@ -58,6 +73,75 @@ def of_an_offer(offer: GpuOffer) -> str:
     if offer.fits and not (offer.recommended_batch_size and all(speeds) and rises(*speeds)):
         return f"{shown(offer.gpu)} fits, so it has a batch, and a speed within its interval"
     return ""
+
+
+def of_the_global_batch(kept: GlobalBatch | None) -> str:
+    """The error in the global batch of a result; empty if there is none."""
+    if kept is None:
+        return ""
+    counts = (kept.size, kept.gradient_accumulation, kept.kept_size)
+    return "" if all(map(_is_count, counts)) else _COUNTS
+
+
+def of_the_savings(savings: Savings | None) -> str:
+    """The error in the savings of a result; empty if there is none."""
+    if savings is None or savings.energy is None:
+        return ""
+    energy = savings.energy
+    saved = (energy.kwh_per_year_low, energy.kwh_per_year, energy.kwh_per_year_high)
+    return "" if rises(*saved) else "the energy saved per year lies within its interval"
+
+
+def of_the_optimizer_step(request: AnyRequest, step: OptimizerStep | None) -> str:
+    """The error in the optimizer step of a result; empty if there is none."""
+    if step is None:
+        return ""
+    if not isinstance(request, ProgramRequest):
+        return "only a script has it"
+    if len(step.optimizers) > _MAX_OPTIMIZERS or not all(map(_is_name, step.optimizers)):
+        return f"send the names of at most {_MAX_OPTIMIZERS} classes"
+    counts = (step.current_micro_batches, step.recommended_micro_batches, step.gpus)
+    return "" if all(map(_is_count, counts)) else _COUNTS
+
+
+def of_the_kept_batch(result: AnalysisResult, kept: KeptBatch | None) -> str:
+    """The error in the other split of a script's global batch; empty if there is none."""
+    if kept is None:
+        return ""
+    step, today = result.optimizer_step, result.current_batch_size
+    if step is None or today is None:
+        return "it needs an optimizer_step and a current batch"
+    if kept.batch_size * kept.micro_batches != today * step.current_micro_batches:
+        return "its micro-batches do not add up to today's global batch"
+    if not today < kept.batch_size <= result.largest_batch_size:
+        return "its batch is larger than today's, and fits"
+    ends = (kept.speedup_low, kept.speedup, kept.speedup_high)
+    return "" if all(ends) and rises(*ends) else "its speedup lies within its interval"
+
+
+def of_the_profile(result: AnalysisResult) -> str:
+    """The error in the parts of a step of a result; empty if there is none."""
+    profile = result.profile
+    if profile is None:
+        return ""
+    batch_size = result.current_batch_size or result.recommended_batch_size
+    if profile.batch_size != batch_size:
+        return f"it is that of batch {batch_size:,}"
+    sizes = [size for one in profile.tensors for size in (one.count, one.size_bytes)]
+    counts = [one.count for one in profile.operations]
+    if not all(0 <= number <= _MAX_BYTES for number in (*sizes, *counts)):
+        return f"its counts and bytes are from 0 to {_MAX_BYTES:,}"
+    if not all(0 <= one.seconds <= _MAX_SECONDS for one in profile.operations):
+        return f"its times are from 0 to {_MAX_SECONDS:,} s"
+    return ""
+
+
+def _is_count(number: int) -> bool:
+    return 0 < number <= _MAX_COUNT
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= MAX_NAME_LENGTH and text.isidentifier()
 
 
 def kind_of(gpu: GpuFacts) -> str:

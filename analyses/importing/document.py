@@ -21,14 +21,21 @@ from analyses.importing.checks import (
     kind_of,
     of_a_trial,
     of_an_offer,
+    of_the_global_batch,
     of_the_goal,
     of_the_gpu,
+    of_the_kept_batch,
+    of_the_optimizer_step,
+    of_the_profile,
     of_the_program,
+    of_the_savings,
     of_the_workload,
     rises,
 )
 from analyses.importing.texts import contradictions_of_texts
-from analyses.stored_result import Result, read_result
+from analyses.models import Project
+from analyses.projects import project_name
+from analyses.results.stored import Result, read_result
 from engine.answer.economics import speedup_in_turn
 from engine.core.border import read_body
 from engine.core.choices import Goal
@@ -37,8 +44,9 @@ from engine.core.parsing import shown
 from engine.gpus import LOCAL
 from engine.interface.program import AnyRequest, ProgramRequest, read_request
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult
 from engine.interface.texts import TextResult
+from engine.interface.trial import Source, Trial
 
 SCHEMA_VERSION = 1
 MAX_VERSIONS = 32
@@ -121,6 +129,14 @@ class DocumentBody(BaseModel):
         AfterValidator(_few),
         Field(description="Versions of the software it ran with, by name."),
     ]
+    project: Annotated[
+        str,
+        AfterValidator(project_name),
+        Field(
+            description="Name of a lab project, made if it is new.",
+            json_schema_extra={"maxLength": Project.LONGEST, "pattern": r"^[^\x00]*$"},
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True)
@@ -202,6 +218,11 @@ def contradictions(request: AnyRequest, result: AnalysisResult) -> dict[str, str
         ("result.recommended_batch_size", _of_the_recommendation(request, result)),
         ("result.current_batch_size", _of_the_current(request, result)),
         ("result.speedup", _of_the_speedup(result)),
+        ("result.savings", of_the_savings(result.savings)),
+        ("result.global_batch", of_the_global_batch(result.global_batch)),
+        ("result.profile", of_the_profile(result)),
+        ("result.optimizer_step", of_the_optimizer_step(request, result.optimizer_step)),
+        ("result.kept_batch", of_the_kept_batch(result, result.kept_batch)),
     ):
         if problem:
             wrong[name] = problem

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import asdict, replace
+from pathlib import PurePosixPath
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
@@ -14,10 +17,13 @@ from analyses.jobs.lifecycle import move
 from analyses.jobs.request_columns import request_columns
 from analyses.lab import Settled, settle
 from analyses.models import Analysis, Job, LogLine, Push, Status, Trial
-from analyses.stored_result import result_columns
+from analyses.projects import project_named
+from analyses.results.stored import result_columns
+from analyses.training_runs.services import attach_earlier
 from engine.answer import economics
 from engine.answer.energy import power_in
 from engine.answer.worth import is_worth_it
+from engine.interface.program import AnyRequest, ProgramRequest
 from engine.interface.result import AnalysisResult
 from memorymark_site.operations import log
 
@@ -56,13 +62,19 @@ def _create(member: User, document: Document) -> Analysis:
         result = _counted_by(settled, result)
         if name := settled.request.subject.program_name:  # which may be another than its file's
             result = replace(result, model_name=name)
+            result = _without_folders(result, settled.request)
     columns = request_columns(settled, document.measured_gpu)
     columns |= {
         # Its result is never reused: only its owner relies on an engine outside the lab.
         "request_hash": "",
         "environment": {**body.environment, "node": origin.host},
     }
-    analysis = Analysis.objects.create(owner=member, request_id=log.request_id(), **columns)
+    analysis = Analysis.objects.create(
+        owner=member,
+        request_id=log.request_id(),
+        project=project_named(body.project),
+        **columns,
+    )
     Push.objects.create(
         analysis=analysis,
         document_id=body.id,
@@ -79,7 +91,23 @@ def _create(member: User, document: Document) -> Analysis:
     job = Job.objects.filter(pk=queue.enqueue(analysis).pk)
     move(job, Status.QUEUED, Status.SUCCEEDED, subject=when | result_columns(result))
     analysis.refresh_from_db()
+    if analysis.program_hash:
+        attach_earlier(analysis)
     return analysis
+
+
+def _without_folders(result: AnalysisResult, request: AnyRequest) -> AnalysisResult:
+    """The result with its commands as the lab names the script, without folders of a machine."""
+    first = request.program.words[:1] if isinstance(request, ProgramRequest) else ()
+    if not first or first[0].startswith("-"):
+        return result
+    file = re.escape(PurePosixPath(first[0]).name)
+    path = re.compile(rf"'/[^']*/{file}'|(?<!\S)/(?:[^\s']*/)?{file}(?!\S)")
+
+    def named(texts: list[str]) -> list[str]:
+        return [path.sub(lambda _: shlex.quote(first[0]), text) for text in texts]
+
+    return replace(result, certificate=named(result.certificate), caveats=named(result.caveats))
 
 
 def _counted_by(settled: Settled, result: AnalysisResult) -> AnalysisResult:

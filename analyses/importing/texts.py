@@ -12,8 +12,8 @@ from analyses.importing.checks import (
     of_the_workload,
 )
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source, Trial
 from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
+from engine.interface.trial import Source, Trial
 
 
 def contradictions_of_texts(request: AnalysisRequest, result: TextResult) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the table of jobs has taken over stands there only."""
+"""Columns that the table of jobs has taken over stand there only."""
 
 import django.db.models.functions.datetime
 from django.db import migrations, models

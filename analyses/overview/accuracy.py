@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from analyses.models import Training
 from analyses.permissions import may_see_lab
-from analyses.prediction_errors import (
+from analyses.training_runs.prediction_errors import (
     Compared,
     measured_trials,
     peaks_of,

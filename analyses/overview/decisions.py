@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.db.models import Max, QuerySet
 from django.utils import timezone
 
-from analyses.changes import Changes, changes_worth_most
-from analyses.models import Analysis, CountedSavings, Status
+from analyses.models import Analysis, CountedSavings, Mention, Status
+from analyses.overview.changes import Changes, changes_worth_most
 from analyses.permissions import may_administer, may_work
 from analyses.selectors import savings_visible_to, visible_to
 
@@ -29,15 +29,17 @@ class Decisions:
         own: This member's recommendations that are not adopted; those that save most first.
         failed: Recent failures whose workload has not succeeded since.
         changes: Changes to suggest to other members.
+        mentions: What others have mentioned to this member, of what is not adopted; newest first.
     """
 
     own: Sequence[CountedSavings]
     failed: Sequence[Analysis]
     changes: Changes
+    mentions: Sequence[Mention]
 
     @property
     def is_empty(self) -> bool:
-        return not (self.own or self.failed or self.changes.count)
+        return not (self.own or self.failed or self.changes.count or self.mentions)
 
 
 def decisions_of(user: User) -> Decisions:
@@ -47,7 +49,14 @@ def decisions_of(user: User) -> Decisions:
         own=_own(counted, user),
         failed=_failed(user),
         changes=changes_worth_most(counted.exclude(member=user)),
+        mentions=list(mentions_to(user)[:SHOWN]),
     )
+
+
+def mentions_to(user: User) -> QuerySet[Mention]:
+    """Mentions by others to this member that nobody has adopted, newest first."""
+    found = Mention.objects.filter(analysis__owner=user, analysis__adopted_at=None)
+    return found.select_related("analysis", "by").defer("analysis__request", "analysis__result")
 
 
 def _own(counted: QuerySet[CountedSavings], user: User) -> list[CountedSavings]:

@@ -11,8 +11,8 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from analyses import added_gpus
 from analyses.formatting import plain_number
+from analyses.gpus import added_gpus
 from analyses.models import AddedGpu
 from analyses.pages.access import MemberRequest
 from analyses.pages.new.widgets import input_for

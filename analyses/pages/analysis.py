@@ -16,8 +16,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from analyses import services
-from analyses.decided import is_as_it_is
+from analyses import inbox, services
 from analyses.formatting import duration
 from analyses.models import Analysis, LogLine, Status
 from analyses.pages.access import MemberRequest, find_analysis
@@ -25,13 +24,16 @@ from analyses.pages.answer import Verdict, answer_parts, environment_rows, verdi
 from analyses.pages.gpu_rows import GpuComparison, offers_of
 from analyses.pages.hearing import hear
 from analyses.pages.history.labels import LabelsForm, labels_of
+from analyses.pages.host_memory import beside_nodes
 from analyses.pages.ladder import Ladder, ladder_of
+from analyses.pages.no_fit import no_fit_of
 from analyses.pages.past_errors import past_errors
 from analyses.pages.sharing import ShareForm, links_of, may_share
 from analyses.pages.stages import stages_of
 from analyses.pages.training_runs import Reporting
 from analyses.permissions import may_change
 from analyses.queries import has_advice
+from analyses.results.decided import is_as_it_is
 from analyses.savings.estimate import estimate_of
 from analyses.selectors import can_be_adopted
 from analyses.training_runs.side_by_side import side_by_side
@@ -39,6 +41,7 @@ from engine.core.errors import InvalidInput
 from engine.versions.software import in_words, parse
 
 SHOWN_LOG_LINES = 200
+SHOWN_MENTIONS = 3
 LONG_WAIT_SECONDS = 15.0
 """After this long in the queue the page hints that no worker may be running."""
 
@@ -100,8 +103,10 @@ def detail(request: MemberRequest, pk: int) -> HttpResponse:
     """The whole page."""
     analysis = find_analysis(request, pk)
     prefetch_related_objects([analysis], "tags", "note__author")
+    inbox.seen(request.user, analysis)
     context = context_of(request, analysis, request.GET.get("rung", ""))
     context["labels_form"] = LabelsForm.of(labels_of(analysis))
+    context["mentions"] = analysis.mentions.select_related("by")[:SHOWN_MENTIONS]
     return render(request, "analyses/detail.html", context)
 
 
@@ -113,6 +118,8 @@ def live(request: MemberRequest, pk: int) -> HttpResponse:
         return HttpResponse(status=204)
     analysis = find_analysis(request, pk)
     now = progress_of(analysis)
+    if analysis.is_final:
+        inbox.seen(request.user, analysis)
     context = context_of(request, analysis, request.GET.get("rung", ""), now, seen)
     # Sent only when it changes: a screen reader repeats a live region that is replaced.
     context["new_status"] = seen.status != now.status
@@ -209,6 +216,7 @@ def context_of(
     verdict = verdict_of(analysis, ladder.result if ladder else None, may_report=is_own)
     is_adopted = analysis.adopted_at is not None
     new_lines = analysis.log_lines.filter(pk__gt=seen.line, pk__lte=now.line)
+    gpus = _gpus(analysis, verdict, ladder)
     lines = list(reversed(new_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
     context = {
         "analysis": analysis,
@@ -225,9 +233,11 @@ def context_of(
         "log_is_cut": len(lines) > SHOWN_LOG_LINES,
         "environment": environment_rows(analysis, verdict),
         "ladder": ladder,
-        "gpus": _gpus(analysis, verdict, ladder),
+        "gpus": gpus,
+        "no_fit": no_fit_of(analysis, gpus) if analysis.does_not_fit and not verdict else None,
         "past_errors": past_errors(analysis, verdict.result) if verdict else None,
         "side_by_side": side_by_side(analysis) if verdict else None,
+        "host_of_nodes": beside_nodes(verdict.result, analysis.gpu) if verdict else "",
         "reporting": Reporting.of(request) if verdict and is_own else None,
     }
     if analysis.result and may_share(request.user, analysis):

@@ -16,12 +16,15 @@ from analyses.pages.decision import Decision, decision_of
 from analyses.pages.first_screen import FirstScreen, first_screen
 from analyses.pages.settings import asked_fields, command_of, defaults_taken, settings_of
 from analyses.pages.texts import text_answer_of
-from analyses.stored_result import result_of, tokens_in, tried_batch
+from analyses.results.recipes import recipe_of
+from analyses.results.stored import result_of, tokens_in, tried_batch
 from engine.answer.amounts import source_at
 from engine.answer.certificate import measured_on_rows
+from engine.answer.phases import about_phases
 from engine.core.choices import Rollout
 from engine.core.numbers import whole
-from engine.interface.result import AnalysisResult, Source
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source
 from engine.versions.software import caveat, in_words
 
 _LIBRARIES = ("torch", "transformers", "peft")
@@ -41,6 +44,7 @@ class Verdict:
             are, or none were given.
         global_batch: Advice to keep the global batch, in a sentence; empty if none was set.
         picture: ``None`` where no memory is known.
+        phases: Sentences on which phase of a run needs the most; empty where that is not known.
         timeline: ``None`` where memory along the step is not known, as in older results.
     """
 
@@ -53,6 +57,7 @@ class Verdict:
     picture: Picture | None
     bars: list[MemoryBar]
     breakdown: list[BreakdownRow]
+    phases: list[str]
     timeline: PlotlyDict | None
     timeline_description: str
     timeline_note: str
@@ -83,6 +88,7 @@ def verdict_of(
         picture=picture_of(result, tokens_in(analysis)),
         bars=bars,
         breakdown=breakdown_rows(bars, beside_vllm=_is_beside_vllm(result)),
+        phases=about_phases(result.phases, result.recommended_batch_size),
         timeline=timeline_chart(result) if result.timeline else None,
         timeline_description=timeline_description(result),
         timeline_note=timeline_note(result),
@@ -126,6 +132,7 @@ def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
         "settings": settings_of(analysis.request, analysis.assumed_by),
         "defaults_taken": defaults_taken(analysis.request, analysis.assumed_by),
         "command": command_of(asked_fields(analysis)),
+        "recipe": recipe_of(analysis.recipe),
         "is_program": bool(analysis.program_hash),
     }
 

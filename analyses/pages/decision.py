@@ -18,14 +18,16 @@ from engine.answer.figures import (
     LARGEST_BATCH,
 )
 from engine.answer.learning_rate import about_global_batch
+from engine.answer.offers import Offer, offers_of_script
 from engine.answer.program_config import program_configs
 from engine.answer.training_config import TrainingConfig, training_configs
 from engine.answer.worth import Gain, gain_of, has_gain
 from engine.core.errors import InvalidInput
 from engine.core.numbers import times_range
-from engine.core.sizes import gib_of
+from engine.core.sizes import gib, gib_of
 from engine.interface.program import read_request, stored_program
-from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source, Trial
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Decision:
             one.
         facts: The batch sizes with a name.
         configs: The lines to paste.
+        offers: What keeps a script's global batch, and what changes it; none for a model.
     """
 
     sentence: str
@@ -62,6 +65,7 @@ class Decision:
     measurements: list[str]
     facts: list[Fact]
     configs: list[TrainingConfig]
+    offers: list[Offer]
 
     @property
     def changes(self) -> bool:
@@ -87,6 +91,7 @@ def decision_of(
         measurements=_measurements(result, request),
         facts=_facts(result),
         configs=_configs(result, request, reported_to),
+        offers=offers_of_script(result),
     )
 
 
@@ -103,7 +108,8 @@ def _fit(result: AnalysisResult) -> str:
     if fit is Fit.FAILS:
         return f"No, batch {batch} does not fit{memory}."
     if fit is Fit.UNCERTAIN:
-        return f"Maybe: batch {batch} fits only by a narrow margin{memory}."
+        most = gib_of(trial.device_used_high_bytes or total, total)
+        return f"Maybe: batch {batch} needs {gib(used or total)}, at most {most}."
     surely = "" if trial.source is Source.MEASURED else "surely "
     return f"Yes, batch {batch} {surely}fits{memory}."
 

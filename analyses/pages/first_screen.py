@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyses.charts.breakdown import MemoryBar
+from analyses.charts.breakdown import MemoryBar, used_bytes
+from analyses.charts.picture import Fit, fit_of
 from analyses.formatting import Card
 from analyses.savings.estimate import estimate_figures
 from engine.answer.amounts import Answered
 from engine.answer.figures import COST, LARGEST_BATCH, SPEED, Figure
 from engine.core.numbers import share, whole
 from engine.core.sizes import gib
-from engine.interface.result import AnalysisResult, Source
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source, Trial
 
 _CARDS = 3
 
@@ -26,13 +28,15 @@ class UseBar:
 
     Attributes:
         role: ``current`` is red, ``recommended`` green.
+        tone: ``unsure`` for a recommended batch that may not fit; else the role.
         used: The memory that it takes of the GPU's.
-        rest: What is unused, or what it lacks.
+        rest: Whether it fits, and what is unused, or what it lacks.
         width: The bar's end in percent of the drawing.
         limit: The end of the GPU's memory in percent of the drawing.
     """
 
     role: str
+    tone: str
     title: str
     used: str
     rest: str
@@ -60,26 +64,48 @@ def first_screen(answered: Answered, bars: list[MemoryBar]) -> FirstScreen:
     if result is None:
         return FirstScreen([], [])
     return FirstScreen(
-        [_use_bar(bar, result) for bar in bars if bar.used_bytes is not None],
+        [
+            use_bar(bar.role, _title(bar, result), bar.trial, result.gpu.total_bytes, bar.limit)
+            for bar in bars
+            if bar.used_bytes is not None
+        ],
         _cards(answered, result),
     )
 
 
-def _use_bar(bar: MemoryBar, result: AnalysisResult) -> UseBar:
-    used, total = bar.used_bytes or 0, result.gpu.total_bytes
-    if used <= total:
-        rest = f"{gib(total - used)} unused ({share(1 - used / total)})"
-    else:
-        rest = f"{gib(used - total)} too much"
+def use_bar(role: str, title: str, trial: Trial, total: int, limit: float) -> UseBar:
+    """The use of a GPU by one batch.
+
+    Args:
+        role: ``current`` or ``recommended``.
+        title: The batch, in words.
+        trial: Its trial, of known memory.
+        total: Bytes that the GPU has.
+        limit: The end of the GPU's memory in percent of the drawing.
+    """
+    used = used_bytes(trial) or 0
+    is_unsure = role == "recommended" and fit_of(trial, total) is Fit.UNCERTAIN
     return UseBar(
-        role=bar.role,
-        title=_title(bar, result),
+        role=role,
+        tone="unsure" if is_unsure else role,
+        title=title,
         used=f"{gib(used)} of {gib(total)} ({share(used / total)})",
-        rest=rest,
-        source=bar.source,
-        width=min(100.0, round(bar.limit * used / total, 3)),
-        limit=bar.limit,
+        rest=_rest(trial, used, total),
+        source=trial.source,
+        width=min(100.0, round(limit * used / total, 3)),
+        limit=limit,
     )
+
+
+def _rest(trial: Trial, used: int, total: int) -> str:
+    fit = fit_of(trial, total)
+    if fit is Fit.FITS:
+        return f"fits, {gib(total - used)} unused ({share(1 - used / total)})"
+    if fit is Fit.UNCERTAIN:
+        return f"may fit, or need up to {gib((trial.device_used_high_bytes or total) - total)} more"
+    # Within the GPU's memory, it fails by what other processes or the allocator's pieces take.
+    lacking = f", {gib(used - total)} too much" if used > total else ""
+    return f"does not fit{lacking}"
 
 
 def _title(bar: MemoryBar, result: AnalysisResult) -> str:

@@ -11,13 +11,13 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from analyses import added_gpus
+from analyses.gpus import added_gpus
+from analyses.gpus.self_checks import Shown, shown
 from analyses.jobs import checking, lab_state, timeouts
 from analyses.jobs.keys import problem_of
 from analyses.lab import HeldPrice, kinds_outside_the_catalogue, prices
 from analyses.models import Analysis, Node
 from analyses.pages.access import MemberRequest
-from analyses.self_checks import Shown, shown
 from engine.gpus import GPUS, Gpu, by_family
 from engine.gpus.checked import measured_rows
 from engine.gpus.data_sheet import ADDED_FAMILY

@@ -10,14 +10,19 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
 
 from analyses import lab
 from analyses.formatting import exact, plain_number
 from analyses.lab import HeldPrice
-from analyses.models import LabSettings
+from analyses.models import ChannelFormat, LabSettings
+from analyses.models.notifications import MAX_URL_LENGTH
+from analyses.notifications import lab_channel, message
+from analyses.notifications.webhook import NotDelivered
 from analyses.pages.access import MemberRequest
 from analyses.pages.new.widgets import number, tick
+from analyses.pages.notifications import checked_url
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.interface.assumptions import Assumptions
@@ -28,6 +33,7 @@ _PRICE_FORM = "lab/_price_form.html"
 
 
 @needs(Role.ADMIN)
+@never_cache  # it shows the channel's URL, by which anyone can post there
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_settings(request: MemberRequest) -> HttpResponse:
     """The lab's settings."""
@@ -36,8 +42,41 @@ def edit_settings(request: MemberRequest) -> HttpResponse:
     if form.is_bound and form.is_valid() and form.save(request.user):
         messages.success(request, "Saved. Changes apply to new analyses only.")
         return redirect("analyses:lab")
+    return _page(request, form, ChannelForm.showing(stored), stored)
+
+
+@needs(Role.ADMIN)
+@require_POST
+def channel(request: MemberRequest) -> HttpResponse:
+    """Store the lab's channel; without a URL, turn it off."""
+    form = ChannelForm(request.POST)
+    if not form.is_valid():
+        stored = lab.lab_settings()
+        return _page(request, LabForm.showing(stored), form, stored)
+    lab_channel.save(request.user, form.cleaned_data["format"], form.cleaned_data["url"])
+    messages.success(request, "Saved the lab's channel.")
+    return redirect("analyses:lab")
+
+
+@needs(Role.ADMIN)
+@require_POST
+def test_channel(request: MemberRequest) -> HttpResponse:
+    """Post a test message to the stored channel, and show what happened."""
+    try:
+        answer = lab_channel.post(message.of_test())
+    except NotDelivered as error:
+        messages.error(request, f"Lab channel: {error}.")
+    else:
+        messages.success(request, f"Lab channel: {answer}.")
+    return redirect("analyses:lab")
+
+
+def _page(
+    request: MemberRequest, form: LabForm, channel_form: ChannelForm, stored: LabSettings
+) -> HttpResponse:
     context = {
         "form": form,
+        "channel_form": channel_form,
         "stored": stored,
         "nav": "lab",
     }
@@ -134,6 +173,31 @@ class LabForm(forms.Form):
         return True
 
 
+class ChannelForm(forms.Form):
+    """The lab's channel: an incoming webhook, and the format that it takes."""
+
+    format = forms.ChoiceField(
+        choices=ChannelFormat.choices, initial=ChannelFormat.SLACK, label="Format"
+    )
+    url = forms.CharField(
+        required=False,
+        max_length=MAX_URL_LENGTH,
+        label="Webhook URL",
+        help_text="Of an incoming webhook of Slack or Mattermost, or of a Teams workflow. "
+        "Leave blank for no channel.",
+        widget=forms.URLInput(attrs={"placeholder": "https://", "inputmode": "url"}),
+    )
+
+    @classmethod
+    def showing(cls, stored: LabSettings) -> ChannelForm:
+        """The form filled with the current channel."""
+        kind = stored.channel_format or ChannelFormat.SLACK
+        return cls(initial={"format": kind, "url": stored.channel_url})
+
+    def clean_url(self) -> str:
+        return checked_url(str(self.cleaned_data["url"]))
+
+
 class PriceForm(forms.Form):
     """The price of one GPU. Several may be open in one table, so its ids contain the GPU."""
 
@@ -158,5 +222,5 @@ class PriceForm(forms.Form):
 
 
 def _show(error: InvalidInput, form: forms.Form) -> None:
-    for name, message in error.fields.items():
-        form.add_error(name, f"{message[:1].upper()}{message[1:]}.")
+    for name, why in error.fields.items():
+        form.add_error(name, f"{why[:1].upper()}{why[1:]}.")

@@ -14,17 +14,17 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analyses import queries
-from analyses.decided import advised, decided_moves, is_as_it_is, own_result
 from analyses.jobs import plans
 from analyses.jobs.plans import plan_request
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.gpu_rows import GpuComparison, comparison_of, form_query
 from analyses.pages.settings import asked_fields
+from analyses.results.decided import advised, decided_moves, is_as_it_is, own_result
 from engine.answer.ladder import Learning, Rung, best_of, by_gain
+from engine.answer.offers import Offer, changed_title, kept_title
 from engine.answer.plan import Room
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput
-from engine.core.numbers import whole
 from engine.interface.program import NEVER_RUN, stored_program
 from engine.interface.result import AnalysisResult
 
@@ -81,7 +81,7 @@ class Ladder:
         return [by_rung[id(rung)] for rung in by_gain(row.rung for row in self.rows)]
 
     @property
-    def offers(self) -> list[Offer]:
+    def offers(self) -> list[RungOffer]:
         """The best rung that keeps the global batch, and that changes it; none before the end."""
         today = next((row.rung for row in self.rows if row.rung.global_batch_before), None)
         if not self.is_final or today is None:
@@ -90,15 +90,30 @@ class Ladder:
         found = [best_of(rungs, keeps_global_batch=keeps) for keeps in (True, False)]
         if not any(found):
             return []
-        rows = [next((row for row in self.rows if row.rung is rung), None) for rung in found]
-        before = whole(today.global_batch_before)
-        kept, changed = rows
-        title = f"Another global batch than {before}"
-        if changed is not None:
-            after = changed.rung.global_batch_size or 0
-            verb = "Raises" if after > (today.global_batch_before or 0) else "Lowers"
-            title = f"{verb} the global batch from {before} to {whole(after)}"
-        return [Offer(f"Keeps the global batch of {before}", kept), Offer(title, changed)]
+        kept, changed = found
+        before = today.global_batch_before or 0
+        after = None if changed is None else changed.global_batch_size
+        return [
+            self._offer(kept_title(before), kept),
+            self._offer(changed_title(before, after), changed),
+        ]
+
+    def _offer(self, title: str, rung: Rung | None) -> RungOffer:
+        row = next((row for row in self.rows if row.rung is rung), None)
+        if row is None or rung is None:
+            outcome = "is surely faster" if self.compares else "surely fits"
+            return RungOffer(title, why_none=f"Nothing that was tried {outcome}.")
+        return RungOffer(
+            title,
+            row.name,
+            rung.speedup,
+            rung.speedup_low,
+            rung.speedup_high,
+            rung.batch_size,
+            rung.samples_per_second,
+            rung.learning_rate,
+            index=row.index,
+        )
 
     @property
     def shown(self) -> RungRow | None:
@@ -107,11 +122,14 @@ class Ladder:
 
 
 @dataclass(frozen=True)
-class Offer:
-    """The best way to keep the global batch, or to change it; ``row`` is ``None`` without one."""
+class RungOffer(Offer):
+    """One of the two ways to train faster, with its place in the ladder.
 
-    title: str
-    row: RungRow | None
+    Attributes:
+        index: The index of its row; ``None`` without one.
+    """
+
+    index: int | None = None
 
 
 def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:

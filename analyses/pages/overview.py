@@ -137,7 +137,11 @@ def _saved(request: MemberRequest) -> dict[str, object]:
     """The savings of this year."""
     selected = selected_by(request.user, {})
     ledger, period = selected.ledger(), selected.selection.days
-    return {"period": period, "any_savings": bool(ledger.totals), **accrued(ledger, period)}
+    return {
+        "period": period,
+        "any_savings": bool(ledger.totals),
+        **accrued(ledger, period, selected.selection),
+    }
 
 
 def _charts(request: MemberRequest) -> dict[str, object]:

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from django.http import StreamingHttpResponse
 
+from analyses.models import StatusGroup
 from analyses.overview.accuracy import Accuracy
 from analyses.overview.fullness import GpuUse
-from analyses.overview.weeks import Outcome, Week
-from analyses.prediction_errors import Compared
+from analyses.overview.weeks import Week
+from analyses.training_runs.prediction_errors import Compared
 from engine.prediction.past_errors import Predicted
 from memorymark_site.operations.csv_text import Cell, csv_file
 
@@ -17,7 +18,7 @@ _UNITS = {Predicted.MEMORY: "bytes", Predicted.STEP_TIME: "seconds"}
 
 
 def weeks_csv(weeks: Iterable[Week]) -> StreamingHttpResponse:
-    head = ["week_from", *Outcome]
+    head = ["week_from", *StatusGroup]
     return csv_file("analyses-by-week.csv", head, map(_week_cells, weeks))
 
 

@@ -56,7 +56,7 @@ def settings_of(
 
 
 def _subject_rows(request: Request) -> list[tuple[str, str]]:
-    """What is trained: a model, or somebody's script."""
+    """The subject of training: a model, or somebody's script."""
     if program := program_hash_in(request):
         return [("Model", str(request["model"])), ("Script", program[:_HASH_DIGITS])]
     preset = PRESETS.get(request["model"])

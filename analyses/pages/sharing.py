@@ -27,15 +27,15 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from analyses.chips import chips, name_of
+from analyses.figures.chips import chips, name_of
 from analyses.formatting import model_name
 from analyses.lab import lab_settings
 from analyses.models import Analysis, ShareLink, Status
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.answer import answer_parts, verdict_of
 from analyses.permissions import may_change
+from analyses.results.stored import result_of, text_result_of
 from analyses.savings.estimate import estimate_of
-from analyses.stored_result import result_of, text_result_of
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.links import passed_on
 from memorymark_site.accounts.models import Action

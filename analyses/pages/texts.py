@@ -9,11 +9,11 @@ from analyses.charts.by_length import picture_of_lengths
 from analyses.charts.picture import Fit, Picture, fit_of
 from analyses.models import Analysis
 from analyses.pages.decision import Fact, memory_range
-from analyses.stored_result import text_result_of
+from analyses.results.stored import text_result_of
 from engine.answer.figures import CURRENT_HEADROOM
 from engine.core.numbers import share, significant, whole
-from engine.interface.result import GpuFacts, Trial
 from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
+from engine.interface.trial import GpuFacts, Trial
 from engine.versions.software import in_words
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from django import template
 from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from analyses import chips, formatting
+from analyses import formatting
 from analyses.charts import breakdown
-from analyses.figures import columns
+from analyses.charts.sparkline import sparkline
+from analyses.figures import chips, columns
 from analyses.pages import settings
 from engine.core import numbers, sizes
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 register = template.Library()
 
@@ -52,6 +55,12 @@ def badge(context: Context, source: str) -> SafeString | str:
     another source have one.
     """
     return "" if source == context.get("page_source") else page_badge(source)
+
+
+@register.inclusion_tag("history/_sparkline.html")
+def sparkline_of(speeds: Mapping[int, Sequence[tuple[int, float]]], pk: int) -> dict[str, object]:
+    """The sparkline of one analysis, of the speeds by analysis."""
+    return {"line": sparkline(speeds.get(pk, []))}
 
 
 @register.simple_tag

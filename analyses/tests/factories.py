@@ -28,8 +28,8 @@ from analyses.models import (
     Training,
     Trial,
 )
+from analyses.results.stored import result_columns
 from analyses.savings.aggregation import recounting, workload_key
-from analyses.stored_result import result_columns
 from analyses.training_runs.services import step_gpu_hours
 from engine.answer import economics
 from engine.answer.energy import power_in
@@ -38,20 +38,21 @@ from engine.core.choices import Goal
 from engine.core.optimizers import Optimizer
 from engine.core.sizes import GIB
 from engine.gpus import GPUS
-from engine.interface import result as engine_result
+from engine.interface import trial as engine_trial
 from engine.interface.assumptions import Assumptions
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import (
     AnalysisResult,
     BatchLengths,
     GlobalBatch,
-    GpuFacts,
     LargeTensor,
+    Phase,
+    PhaseName,
     Savings,
-    Source,
     TimelinePoint,
 )
 from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
+from engine.interface.trial import GpuFacts, Source
 from engine.interface.workload import Workload
 from engine.recording import Loop, TrainingRecord
 from memorymark_site.accounts.models import Viewer
@@ -69,7 +70,7 @@ NEW_IN_RESULTS = (
     "decision", "fastest_batch_size",
     "timeline", "largest_tensors", "certificate", "safe_batch_size", "global_batch",
     "speedup_low", "speedup_high", "comparison", "measured_on", "lengths",
-    "compared_gpus",
+    "compared_gpus", "phases", "limiting_phase", "profile",
 )  # fmt: skip
 NEW_IN_TRIALS = (
     "device_used_low_bytes", "device_used_high_bytes", "step_seconds_low", "step_seconds_high",
@@ -111,7 +112,7 @@ def make_request(**fields: object) -> dict[str, object]:
 
 def make_trial(
     batch_size: int, gpu: str = "a10", source: Source = Source.PREDICTED
-) -> engine_result.Trial:
+) -> engine_trial.Trial:
     """A trial of BERT base, fp32, sequence length 128, AdamW."""
     breakdown = {
         "parameters": PARAMETER_BYTES,
@@ -134,7 +135,7 @@ def make_trial(
             "step_seconds_low": seconds * 0.7 if fits else None,
             "step_seconds_high": seconds * 1.5 if fits else None,
         }
-    return engine_result.Trial(
+    return engine_trial.Trial(
         batch_size=batch_size,
         fits=fits,
         source=source,
@@ -207,6 +208,17 @@ def make_result(
             "CUDA context and libraries are taken as 0.42 GiB on this GPU.",
         ],
         timeline=make_timeline(recommended),
+        phases=[
+            Phase(
+                PhaseName.LOADING,
+                PARAMETER_BYTES,
+                PARAMETER_BYTES,
+                1,
+                Source.COMPUTED,
+                "All are read.",
+            ),
+            Phase(PhaseName.STEP, 3 * PARAMETER_BYTES, 0, 1, Source.PREDICTED, "Nothing stays."),
+        ],
         largest_tensors=[
             LargeTensor(93_763_584, "parameters", "bert.embeddings.word_embeddings", ""),
             LargeTensor(50_331_648, "activations", "bert.encoder.layer.0.output", "aten.addmm"),
@@ -427,7 +439,7 @@ def make_training(analysis: Analysis, hours: float = 2.0, **fields: Any) -> Trai
     return training
 
 
-def add_trial(analysis: Analysis, trial: engine_result.Trial) -> Trial:
+def add_trial(analysis: Analysis, trial: engine_trial.Trial) -> Trial:
     return Trial.objects.create(analysis=analysis, **vars(trial))
 
 

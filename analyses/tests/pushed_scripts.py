@@ -14,7 +14,7 @@ from analyses.importing.services import store_imported
 from analyses.models import Analysis
 from analyses.tests.factories import make_result
 from engine.interface.program import ProgramRequest, TracedProgram
-from engine.interface.result import AnalysisResult
+from engine.interface.result import AnalysisResult, OptimizerStep
 
 HASH, EDITED = "3fa1" * 16, "77c0" * 16
 
@@ -27,6 +27,7 @@ def make_script_result(program_hash: str = HASH, **changes: Any) -> AnalysisResu
         model_name="train.py",
         program_hash=program_hash,
         certificate=["memorymark predict train.py --gpu a10 --batch-size 253"],
+        optimizer_step=OptimizerStep(["AdamW"], 8, 8, gpus=1),
     )
 
 

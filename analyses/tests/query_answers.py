@@ -16,7 +16,8 @@ from engine.core.numbers import times
 from engine.events import Answer
 from engine.gpus import GPUS
 from engine.interface.assumptions import Assumptions
-from engine.interface.result import AnalysisResult, GpuFacts, Source
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import GpuFacts, Source
 from engine.interface.workload import Workload
 
 

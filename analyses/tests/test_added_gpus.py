@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.test import APIClient
 
-from analyses import added_gpus, lab, queries, services
+from analyses import lab, queries, services
+from analyses.gpus import added_gpus
 from analyses.jobs import lease
 from analyses.jobs.engine_session import asked_of
 from analyses.jobs.plans import plan_request

@@ -11,12 +11,12 @@ from django.test import Client
 from django.utils import timezone
 
 from analyses import services
-from analyses.decided import RESULT_COLUMNS, own_columns
 from analyses.jobs import lease
 from analyses.jobs.engine_output import Failure
 from analyses.lab import set_price
 from analyses.models import Analysis, Decided, Node, Query, QueryKind, Status
 from analyses.pages.ladder import STARTS_WITHIN, Advice, advice_of, ladder_of
+from analyses.results.decided import RESULT_COLUMNS, own_columns
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from analyses.tests.query_answers import (
     RUNGS,

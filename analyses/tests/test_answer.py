@@ -25,7 +25,8 @@ from analyses.tests.factories import (
 )
 from engine.answer.worth import has_gain
 from engine.core.choices import Parallelism
-from engine.interface.result import AnalysisResult, MeasuredOn, Savings, Source
+from engine.interface.result import AnalysisResult, MeasuredOn, Savings
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
 
 

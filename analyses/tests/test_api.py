@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 
 from analyses.models import FINAL_STATUSES, Analysis, Job, Status
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
-from engine.interface.result import Trial
+from engine.interface.trial import Trial
 from engine.interface.workload import Workload
 from engine.models.architectures import ARCHITECTURES
 from engine.models.coverage import checked_with, model_types
@@ -250,6 +250,17 @@ def test_a_body_that_is_too_large_is_refused_in_json(api: APIClient) -> None:
 
 def test_a_body_that_is_not_json_is_refused(api: APIClient) -> None:
     assert api.post(URL, "model=bert", content_type="text/plain").status_code == 415
+
+
+@pytest.mark.parametrize(
+    ("charset", "status"),
+    [("utf-8", 201), ("UTF-8", 201), ("klingon", 415), ("rot13", 415), ("hex", 415)],
+)
+def test_a_charset_that_nobody_knows_is_refused(api: APIClient, charset: str, status: int) -> None:
+    kind = f"application/json; charset={charset}"
+    answer = api.post(URL, json.dumps(GOOD), content_type=kind)
+    assert answer.status_code == status
+    assert status == 201 or "in UTF-8" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("pk", ["999", str(10**30)])

@@ -38,6 +38,7 @@ JUDGED: dict[str, tuple[Any, ...]] = {
     "POST /api/v1/analyses/import/": _BOTH,
     "POST /api/v1/plan/": _BOTH,
     "POST /api/v1/predict/": _BOTH,
+    "POST /api/v1/training-jobs/": (checks.negative_data_rejection,),  # it lists wrong jobs
     "POST /api/v1/trainings/": _BOTH,
 }
 """Checks of what a description cannot say: which settings go together, that their numbers may be

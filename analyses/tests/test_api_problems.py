@@ -88,7 +88,7 @@ def test_a_body_that_is_no_json_and_a_number_out_of_bounds_are_put_in_words(
 def test_an_internal_error_reveals_no_internals(
     api: APIClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def break_down(*_: object) -> Analysis:
+    def break_down(*_: object, **__: object) -> Analysis:
         raise RuntimeError("secret")
 
     monkeypatch.setattr(services, "submit", break_down)
@@ -104,7 +104,7 @@ def test_an_internal_error_reveals_no_internals(
 def test_the_test_client_still_raises_the_exception(
     member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_down(*_: object) -> Analysis:
+    def break_down(*_: object, **__: object) -> Analysis:
         raise RuntimeError("seen")
 
     monkeypatch.setattr(services, "submit", break_down)
@@ -117,7 +117,7 @@ def test_the_test_client_still_raises_the_exception(
 def test_an_unavailable_database_is_a_503_with_retry_after(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> Analysis:
+    def refuse(*_: object, **__: object) -> Analysis:
         raise OperationalError("database is locked")
 
     monkeypatch.setattr(services, "submit", refuse)

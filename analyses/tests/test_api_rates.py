@@ -73,6 +73,27 @@ def test_submitting_costs_more_than_reading(api: APIClient, clock: dict[str, flo
     assert api.get(URL).status_code == 429
 
 
+def test_a_replay_costs_as_little_as_reading(api: APIClient, clock: dict[str, float]) -> None:
+    first = _submit(api, "one")
+    assert first.status_code == 201
+    clock["is"] += 5 * PERIOD_SECONDS / 10
+    for _ in range(5):
+        again = _submit(api, "one")
+        assert (again.status_code, again.json()["id"]) == (201, first.json()["id"])
+    assert _submit(api, "one").status_code == 429
+
+
+def _submit(api: APIClient, key: str) -> Any:
+    good = {"model": "bert", "gpu": "a10"}
+    return api.post(URL, good, format="json", HTTP_IDEMPOTENCY_KEY=key)
+
+
+def test_a_key_that_is_new_costs_a_submission(api: APIClient, clock: dict[str, float]) -> None:
+    assert _submit(api, "one").status_code == 201
+    clock["is"] += 5 * PERIOD_SECONDS / 10
+    assert _submit(api, "two").status_code == 429
+
+
 def test_without_a_rate_nothing_is_limited(api: APIClient, settings: Settings) -> None:
     settings.API_UNITS_PER_MINUTE = 0
     with pytest.raises(AssertionError, match="never refused"):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from analyses.charts.by_batch import picture_of
 from analyses.charts.picture import MEMORY, TOP, WIDTH, Fit, Picture, fit_of
 from analyses.tests.factories import make_request, make_result, make_trial
-from engine.interface.result import AnalysisResult, Source
+from engine.interface.result import AnalysisResult
 from engine.interface.tokens import tokens_of
+from engine.interface.trial import Source
 
 
 def shown(result: AnalysisResult) -> Picture:

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from analyses.chips import chips_of, name_of
+from analyses.figures.chips import chips_of, name_of
 from analyses.models import Status
 from analyses.notifications.message import of_ended
 from analyses.pages.sharing import create_link

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from analyses.pages.decision import decision_of
 from analyses.tests.factories import make_request, make_result
 from analyses.tests.query_answers import make_moved_result
-from engine.interface.result import AnalysisResult, Comparison, Source
+from engine.interface.result import AnalysisResult, Comparison
+from engine.interface.trial import Source
 
 REQUEST = make_request()
 
@@ -74,7 +76,10 @@ def test_whether_it_fits_is_said_in_the_first_word() -> None:
     ):
         assert decision_of(make_result(current=current), REQUEST).fit.startswith(first)
     narrow = make_result(current=244)
-    assert decision_of(narrow, REQUEST).fit.startswith("Maybe: batch 244 fits only by a narrow")
+    said = decision_of(narrow, REQUEST).fit
+    assert re.fullmatch(r"Maybe: batch 244 needs [\d.]+ GiB, at most [\d.]+ of 22.07 GiB\.", said)
+    needed, most = map(float, re.findall(r"[\d.]+(?= GiB,| of)", said))
+    assert needed < 22.07 < most
     assert decision_of(make_result(current=None), REQUEST).fit == ""
 
 

@@ -12,11 +12,23 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from analyses.models import Analysis, LogLine, Notification, Query, QueryKind, Status, Trial
-from analyses.tests.factories import make_analysis, make_request
+from analyses import inbox
+from analyses.models import (
+    Analysis,
+    LogLine,
+    Notification,
+    Query,
+    QueryKind,
+    Status,
+    TrainingJob,
+    Trial,
+)
+from analyses.tests.factories import make_analysis, make_request, make_user
 from demo import filling, plan
 from demo.command import main
 from demo.filling import EngineGone, ask_for_plans, fill
+from demo.inbox import fill_inboxes
+from demo.jobs import MEMBERS, add_jobs, jobs_until
 from demo.plan import ANALYSES, DAYS, Planned, year_until
 from engine.interface.request import AnalysisRequest
 
@@ -44,6 +56,7 @@ def folder(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """An empty data folder and a small plan."""
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.setattr("demo.command.year_until", lambda _day: planned())
+    monkeypatch.setattr("demo.jobs.JOBS", 20)
     settings.DATA_DIR = tmp_path
     settings.DEMO_MARK = tmp_path / "this-is-a-demo"
     return tmp_path
@@ -59,7 +72,7 @@ def test_the_year_has_all_analyses_in_order_and_none_in_the_future() -> None:
     assert times == sorted(times)
     assert LAST_DAY - timedelta(days=DAYS) < times[0].date()
     assert times[-1].date() <= LAST_DAY
-    assert len({one.member for one in year}) == 6
+    assert len({one.member for one in year}) == 7
     months = {(when.year, when.month) for when in times}
     assert len(months) >= 12
 
@@ -236,3 +249,44 @@ def test_every_page_of_a_demo_says_so(
     pages += [client.get(path) for path in ("/", "/new/", "/gpus/", "/savings/", "/no/such/page/")]
     for page in pages:
         assert ('class="demo-note"' in page.content.decode()) == is_demo
+
+
+# The jobs
+
+
+def test_the_jobs_are_of_fifty_members_and_end_within_the_year() -> None:
+    jobs = list(jobs_until(LAST_DAY, MEMBERS, 2000))
+    assert len(set(MEMBERS)) == 50
+    assert {job.user for job in jobs} >= set(MEMBERS)
+    assert max(job.ended_at for job in jobs).date() <= LAST_DAY
+    assert LAST_DAY - timedelta(days=DAYS) < min(job.ended_at for job in jobs).date()
+    assert jobs == list(jobs_until(LAST_DAY, MEMBERS, 2000))
+
+
+@pytest.mark.django_db
+def test_the_jobs_are_added_once_and_most_belong_to_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("demo.jobs.JOBS", 50)
+    admin = make_user("demo", is_staff=True)
+    add_jobs(admin, LAST_DAY)
+    add_jobs(admin, LAST_DAY)
+    assert TrainingJob.objects.count() == 50
+    assert TrainingJob.objects.filter(owner=None).count() < 10
+    assert not TrainingJob.objects.filter(gpu="").exists()
+
+
+@pytest.mark.django_db
+def test_the_demos_account_has_an_inbox_of_all_kinds_once(member: User) -> None:
+    last_day = datetime.now(UTC).date()
+    account = make_user(plan.LOGIN)
+    for name in ("amara", "chen"):
+        make_user(name)
+    for gpu in ("a10", "t4"):
+        make_analysis(account, Status.SUCCEEDED, request=make_request(gpu=gpu))
+    fill_inboxes(last_day)
+    found = list(inbox.unread_of(account).values_list("kind", flat=True))
+    assert set(found) == {"decision", "advice", "mention"}
+    assert not Notification.objects.exists()
+    fill_inboxes(last_day)
+    assert inbox.unread_of(account).count() == len(found)

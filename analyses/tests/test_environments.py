@@ -22,7 +22,7 @@ from analyses import queries, services
 from analyses.jobs import environments, lab_state, nodes, worker
 from analyses.jobs.engine_process import Engines
 from analyses.jobs.queue import WORKERS, LabBroker
-from analyses.models import Node, Status
+from analyses.models import Analysis, Node, Status
 from analyses.pages.analysis import LONG_WAIT_SECONDS, state_of
 from analyses.tests.factories import make_analysis, make_request
 from analyses.tests.queueing import next_job
@@ -244,3 +244,22 @@ def test_the_command_makes_shows_and_removes_environments(
     ):
         with pytest.raises(CommandError):
             said(*wrong)
+
+
+def test_versions_are_compared_from_the_form(client: Client, member: User, online: Node) -> None:
+    client.force_login(member)
+    new, own = reverse("analyses:new"), "transformers=5.23.0,torch=2.13.0"
+    html = client.get(new).content.decode()
+    assert f'name="compared_software" value="{own}"' in html
+    typed = {"ask": "compare", "model": "bert", "gpu": "a10", "current_batch_size": "16"}
+    typed |= {"precision": "fp32", "compared_batches": "", "batch_to_check": "16"}
+    sent = client.post(new, typed | {"compared_software": [own, OLD]})
+    assert sent.status_code == 302
+    assert {one.software for one in Analysis.objects.all()} == {own, OLD}
+
+
+def test_a_lab_without_environments_offers_no_versions_to_compare(
+    client: Client, member: User
+) -> None:
+    client.force_login(member)
+    assert 'name="compared_software"' not in client.get(reverse("analyses:new")).content.decode()

@@ -21,7 +21,8 @@ from analyses.savings.estimate import (
 from analyses.tests.factories import make_analysis, make_result
 from engine.answer.worth import has_gain
 from engine.interface.assumptions import Assumptions
-from engine.interface.result import AnalysisResult, Comparison, Savings, Source
+from engine.interface.result import AnalysisResult, Comparison, Savings
+from engine.interface.trial import Source
 
 HTMX = {"HX-Request": "true"}
 GAIN = make_result()

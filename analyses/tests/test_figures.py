@@ -30,7 +30,8 @@ from engine.answer.figures import (
     USD_PER_YEAR,
 )
 from engine.cli.render import render_analysis
-from engine.interface.result import AnalysisResult, Source
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source
 
 
 def probable_gain() -> AnalysisResult:

@@ -18,7 +18,10 @@ from analyses.tests.factories import make_analysis, make_request, make_result, m
 from analyses.tests.query_answers import make_moved_result
 from engine.answer.amounts import Answered
 from engine.core.sizes import gib
-from engine.interface.result import AnalysisResult, Source
+from engine.interface.result import AnalysisResult
+from engine.interface.trial import Source, Trial
+
+TOTAL = make_result().gpu.total_bytes
 
 
 def shown(result: AnalysisResult, price: float | None = 0.86) -> FirstScreen:
@@ -32,7 +35,7 @@ def test_the_red_bar_is_todays_batch_with_what_it_leaves_unused_and_the_green_on
     assert (today.role, then.role) == ("current", "recommended")
     assert (today.title, then.title) == ("Today: batch 16", "Then: batch 128")
     free = result.current_headroom_bytes or 0
-    assert today.rest.startswith(f"{gib(free)} unused (")
+    assert today.rest.startswith(f"fits, {gib(free)} unused (")
     assert f" of {gib(result.gpu.total_bytes)} (" in today.used
     assert 0 < today.width < then.width < then.limit == 100
 
@@ -44,9 +47,32 @@ def test_a_kept_batch_has_one_bar() -> None:
 
 def test_a_batch_that_does_not_fit_says_how_much_it_lacks() -> None:
     today, then = shown(make_result(current=384)).bars
+    assert today.rest.startswith("does not fit, ")
     assert today.rest.endswith("GiB too much")
     assert today.width == 100
     assert then.width < then.limit < 100
+
+
+def unsure(batch_size: int) -> Trial:
+    """A batch that fits, but not at the high end of its prediction."""
+    return replace(make_trial(batch_size), device_used_high_bytes=TOTAL + 2**30)
+
+
+@pytest.mark.parametrize(("current", "tones"), [(128, ["unsure"]), (16, ["current", "unsure"])])
+def test_a_batch_that_only_may_fit_is_neither_unused_nor_green(
+    current: int, tones: list[str]
+) -> None:
+    others = [] if current == 128 else [make_trial(current)]
+    trials = [*others, unsure(128)]
+    bars = shown(make_result(current=current, trials=trials, curve=[])).bars
+    assert [bar.tone for bar in bars] == tones
+    assert bars[-1].rest == "may fit, or need up to 1.00 GiB more"
+
+
+def test_a_batch_that_fails_within_the_gpus_memory_leaves_nothing_unused() -> None:
+    failed = replace(make_trial(16), fits=False)
+    today, _ = shown(make_result(trials=[failed, make_trial(128)], curve=[])).bars
+    assert today.rest == "does not fit"
 
 
 def test_moves_are_named_on_the_green_bar() -> None:

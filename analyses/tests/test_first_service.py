@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 from analyses import services
 from analyses.api import first_service
 from analyses.models import Analysis, Status
-from analyses.tests.factories import make_analysis, make_result, make_viewer
+from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
 from engine.answer.amounts import trial_at
 from engine.core.sizes import GIB
 from memorymark_site.accounts import tokens
@@ -44,7 +44,7 @@ def answered(member: User, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, An
     """Every submitted analysis is answered at once; the list has what was submitted."""
     submitted: list[dict[str, Any]] = []
 
-    def submit(owner: User, fields: dict[str, Any]) -> Analysis:
+    def submit(owner: User, fields: dict[str, Any], **_: object) -> Analysis:
         submitted.append(fields)
         return make_analysis(owner, Status.SUCCEEDED, make_result())
 
@@ -132,7 +132,7 @@ def test_reading_is_not_enough_to_analyze(member: User) -> None:
 def test_a_failed_analysis_is_a_422_with_its_reason(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def submit(owner: User, _fields: object) -> Analysis:
+    def submit(owner: User, _fields: object, **_: object) -> Analysis:
         return make_analysis(owner, Status.FAILED, failure_reason="It does not fit.")
 
     monkeypatch.setattr(services, "submit", submit)
@@ -149,6 +149,39 @@ def test_what_takes_too_long_goes_on_and_is_named(
 
     assert (answer.status_code, answer["Retry-After"]) == (503, "30")
     assert f"/{Analysis.objects.get().pk}/" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING])
+def test_sent_again_it_waits_for_the_analysis_that_runs(
+    api: APIClient, monkeypatch: pytest.MonkeyPatch, status: Status
+) -> None:
+    monkeypatch.setattr(first_service, "MAX_WAIT_SECONDS", 0.0)
+    first = api.post("/analyze", {"model_name": "bert"}, format="json")
+    Analysis.objects.update(status=status)
+    again = api.post("/analyze", {"model_name": "bert", "gpu": "a10"}, format="json")
+    assert (again.status_code, again.json()) == (503, first.json())
+    assert Analysis.objects.count() == 1
+
+
+@pytest.mark.parametrize("status", [Status.CANCELLING, Status.CANCELLED, Status.FAILED])
+def test_sent_again_after_it_has_ended_it_runs_anew(
+    api: APIClient, monkeypatch: pytest.MonkeyPatch, status: Status
+) -> None:
+    monkeypatch.setattr(first_service, "MAX_WAIT_SECONDS", 0.0)
+    api.post("/analyze", {"model_name": "bert"}, format="json")
+    Analysis.objects.update(status=status)
+    api.post("/analyze", {"model_name": "bert"}, format="json")
+    assert Analysis.objects.count() == 2
+
+
+def test_another_request_or_member_has_an_analysis_of_its_own(
+    api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_service, "MAX_WAIT_SECONDS", 0.0)
+    api.post("/analyze", {"model_name": "bert"}, format="json")
+    api.post("/analyze", {"model_name": "bert", "current_batch_size": 32}, format="json")
+    _api(make_user("ada")).post("/analyze", {"model_name": "bert"}, format="json")
+    assert Analysis.objects.count() == 3
 
 
 def test_models_are_listed_in_the_first_services_fields(api: APIClient) -> None:

@@ -77,6 +77,7 @@ _NAMES = (
     "lora_rank", "lora_targets", "sample_lengths", "software", "memory_limit_bytes", "allocator",
     "hours_per_run", "runs_per_year", "price_per_hour_usd", "task", "label_count", "compile",
     "compared_models", "compared_precisions", "compared_batches", "compared_gpus", "new_tokens",
+    "compared_software",
 )  # fmt: skip
 
 

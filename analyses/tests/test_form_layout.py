@@ -78,7 +78,9 @@ def test_your_own_script_has_its_command_with_the_chosen_gpu(
 ) -> None:
     html = page.get(NEW, {"gpu": gpu}).content.decode()
     script = html.split('class="own-script"')[1].split("</details>")[0]
-    assert f"memorymark analyze train.py --batch-flag batch_size --gpu {named} --" in script
+    assert f"memorymark analyze train.py --batch-flag batch_size --gpu {named} --push --" in script
+    assert "export MEMORYMARK_URL=http://testserver\nexport MEMORYMARK_TOKEN=\n" in script
+    assert 'href="/tokens/"' in script
     assert "This site never runs your code" in script
 
 

@@ -23,7 +23,7 @@ from engine.core.optimizers import Optimizer
 from engine.core.sizes import GIB
 from engine.gpus import GPUS
 from engine.interface.request import FIELDS, AnalysisRequest
-from engine.models.config import MAX_CONFIG_BYTES
+from engine.models.config_text import MAX_CONFIG_BYTES
 from engine.models.presets import PRESETS
 
 NEW = "/new/"
@@ -64,14 +64,16 @@ def test_every_setting_has_a_help_text(page: Client) -> None:
     form = page.get(NEW).context["form"]
     silent = [name for name, field in form.fields.items() if not field.help_text]
     of_their_parts = ["compared_models", "compared_precisions", "compared_gpus"]
-    assert silent == ["model", "ask", *of_their_parts]  # the page has it beside them
+    last = ["recipe", "recipe_beside", "compared_software"]
+    assert silent == ["model", "ask", *of_their_parts, *last]  # the page has it beside them
 
 
 def test_the_form_has_an_input_for_every_field_of_a_request(page: Client) -> None:
     form = page.get(NEW).context["form"]
     own = {"other_model", "ask", "batch_to_check", "no_batch", "texts_at_once"}
     own |= {f"compared_{name}s" for name in ("model", "precision", "gpu")}
-    own.add("compared_batches")
+    own |= {"compared_batches", "compared_software", "recipe", "project"}
+    own |= {"recipe_beside", "recipe_framework"}
     assert form.fields.keys() == FIELDS.keys() - {"goal"} | own  # the question has the goal
     optimizers = [value for value, _ in form.fields["optimizer"].widget.choices]
     assert optimizers == list(Optimizer)
@@ -371,6 +373,15 @@ def test_a_huge_upload_is_discarded(page: Client) -> None:
     form = response.context["form"]  # type: ignore[attr-defined]  # Django's test client adds it
     assert form.errors["config"] == ["It is larger than 1 MiB."]
     assert len(form.data["config"]) == MAX_CONFIG_BYTES + 1
+
+
+@pytest.mark.parametrize("name", ["model", "current_batch_size", "memory_limit_bytes", "teacher"])
+def test_an_endless_value_is_refused_and_not_repeated_whole(page: Client, name: str) -> None:
+    for address in (NEW, f"{NEW}preview/"):
+        response = page.post(address, default_values() | {name: "x" * 1_000_000})
+        assert response.status_code == 200
+        assert len(response.content) < 1_000_000
+    assert not Analysis.objects.exists()
 
 
 def test_a_duplicate_keeps_its_custom_config(page: Client, member: User) -> None:

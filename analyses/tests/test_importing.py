@@ -28,7 +28,8 @@ from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult, Comparison, GpuFacts, MeasuredOn, Source
+from engine.interface.result import AnalysisResult, Comparison, MeasuredOn
+from engine.interface.trial import GpuFacts, Source
 from memorymark_site.accounts.models import ApiToken
 
 pytestmark = pytest.mark.database
@@ -190,6 +191,13 @@ def test_the_host_is_not_shown_outside_the_lab(client: Client, api: APIClient) -
     assert "laptop-7" not in shown.content.decode()
 
 
+def test_a_push_names_its_project(api: APIClient) -> None:
+    sent = api.post(URL, _document() | {"project": "Thesis"}, format="json")
+    assert (sent.status_code, sent.json()["project"]) == (201, "Thesis")
+    wrong = api.post(URL, _document() | {"project": "x" * 61}, format="json")
+    assert "at most 60" in str(wrong.json()["errors"]["project"])
+
+
 def test_the_same_push_twice_is_stored_once(api: APIClient) -> None:
     first = api.post(URL, _document(), format="json")
     again = api.post(URL, _document(), format="json")
@@ -262,11 +270,31 @@ def test_its_energy_is_computed_again(api: APIClient) -> None:
     energy = document["result"]["savings"]["energy"]
     expected = energy["kwh_per_year"]
     energy["kwh_per_year_low"] = -1.0  # the one number that may be
-    energy["kwh_per_year"] = energy["kg_co2e_per_year"] = 1e9
+    energy["kg_co2e_per_year"] = 1e9
     body = api.post(URL, document, format="json").json()
 
     assert body["kwh_per_year"] == pytest.approx(expected)
     assert body["kg_co2e_per_year"] == pytest.approx(expected * 481 / 1000)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kwh_per_year_low": 1e9},
+        {"kwh_per_year_high": 0.0},
+        {"kwh_per_year_high": -1.0},
+        {"kwh_per_year": -1.0},
+        {"current_watts": -1.0},
+    ],
+)
+def test_energy_beyond_its_interval_or_below_zero_is_refused(
+    api: APIClient, changes: dict[str, float]
+) -> None:
+    document = _document()
+    document["result"]["savings"]["energy"] |= changes
+    refused = api.post(URL, document, format="json")
+    assert refused.status_code == 400
+    assert not Analysis.objects.exists()
 
 
 def test_its_result_is_not_reused_for_other_analyses(api: APIClient) -> None:
@@ -442,3 +470,29 @@ def test_garbage_is_a_400(api: APIClient, body: bytes) -> None:
 
 def test_pushing_requires_a_token(client: Client, db: None) -> None:
     assert client.post(URL, _document(), content_type="application/json").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("batch_size", 17),
+        ("tensors", [{"size_bytes": 10**400}]),
+        ("tensors", [{"count": -1}]),
+        ("operations", [{"seconds": -1.0}]),
+        ("operations", [{"seconds": 1e300}]),
+    ],
+)
+def test_a_wrong_profile_is_refused(api: APIClient, part: str, values: Any) -> None:
+    tensor = {"module": "m", "operation": "o", "category": "c", "count": 1, "size_bytes": 1}
+    operation = {"operation": "o", "count": 1, "seconds": 0.1}
+    profile = {"batch_size": 16, "peak_phase": "forward", "tensors": [tensor],
+               "operations": [operation]}  # fmt: skip
+    document = _document()
+    document["result"]["profile"] = profile
+    assert api.post(URL, document, format="json").status_code == 201
+    if isinstance(values, list):
+        values = [{**profile[part][0], **values[0]}]  # type: ignore[index]  # it is a dictionary of lists
+    document["result"]["profile"] = profile | {part: values}
+    document["id"] = "5f0f0f6e-0d1c-4f0e-8f5e-0a4a4c1e6b02"
+    errors = api.post(URL, document, format="json").json()["errors"]
+    assert next(iter(errors)).startswith("result")

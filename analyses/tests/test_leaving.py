@@ -6,9 +6,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from analyses import changes, services
+from analyses import services
 from analyses.leaving import CannotTakeOver, leave
 from analyses.models import Analysis, CountedSavings, Job, SavedView, Status
+from analyses.overview import changes
 from analyses.tests.factories import make_analysis, make_training, make_user, make_viewer
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import ApiToken, AuditEntry, Scope

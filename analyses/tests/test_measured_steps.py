@@ -25,7 +25,7 @@ from analyses.tests.factories import (
 from analyses.tests.recorded_runs import recorded_run
 from analyses.training_runs.services import store_report
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
 from engine.prediction.correction import Experience
 from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor

@@ -16,7 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from analyses import services
-from analyses.chips import chips
+from analyses.figures.chips import chips
 from analyses.figures.decision import DecisionFigures, decision_figures
 from analyses.jobs import lease, plans, recovery
 from analyses.jobs.engine_output import Failure
@@ -229,6 +229,13 @@ def test_every_place_shows_the_same_decision_and_the_same_numbers(
     assert ", ".join(found.moves) in chosen
     assert speedup in chosen
 
+    gpus = detail.split('id="gpus"')[1].split("</section>")[0]
+    assert "with today's settings" in gpus.split("</h2>")[0]  # not those of the decision
+    yours = gpus.split('class="row-current"')[1].split("</tr>")[0]
+    option = plan_with_answers()["options"][0]
+    for name in ("recommended_batch_size", "largest_batch_size", "samples_per_second"):
+        assert f">{option[name]:.0f}<" in yours
+
     history = page.get("/history/").content.decode()
     row = history.split(f'id="analysis-{pk}"')[1].split("</tr>")[0]
     for said in ("fp32 → bf16-mixed", ">64</strong>", "with bf16", speedup, money):
@@ -264,6 +271,10 @@ def test_every_place_shows_the_same_decision_and_the_same_numbers(
     assert by_key["usd_per_year"]["value"] == found.usd_per_year
     assert by_key["recommended_batch_size"]["value"] == 64
     assert by_key["speedup"]["text"] == speedup
+
+    table = page.get("/compare/", {"ids": f"{pk},{other.pk}"}).content.decode()
+    for said in (", ".join(MOVES), speedup, money):
+        assert said in table
 
     _, token = create_link(analysis, member, days=7)
     shared = Client().get(f"/shared/{token}/").content.decode()
@@ -304,7 +315,9 @@ def test_whom_to_ask_has_the_decision_and_names_the_low_end(
     assert change["usd_per_year"] == pytest.approx(found.usd_per_year_low)
     assert change["at_low_end"]
     asked = page.get("/savings/").content.decode().split("whom to ask")[1].split("</table>")[0]
-    assert f"{usd(found.usd_per_year_low)}<small>low end of the range</small>" in asked
+    number = asked.split('<td class="number">')[1].split("</td>")[0]
+    assert number.startswith(usd(found.usd_per_year_low))
+    assert "low end of the range" in number
 
 
 def test_chips_show_both_values_of_what_the_decision_changes(member: User, node: Node) -> None:

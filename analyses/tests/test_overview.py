@@ -12,8 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from analyses import services
-from analyses.changes import mention
 from analyses.models import Analysis, Mention, Node, Status
+from analyses.overview.changes import mention
 from analyses.pages import overview
 from analyses.tests.factories import (
     make_analysis,
@@ -42,7 +42,7 @@ def html_of(page: Client) -> str:
 
 
 def next_address(html: str) -> str:
-    return html.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+    return html.split("<main")[-1].split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
 
 
 def test_the_overview_requires_a_login(client: Client, db: None) -> None:

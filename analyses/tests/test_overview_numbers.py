@@ -12,12 +12,11 @@ from django.utils import timezone
 
 from analyses import services
 from analyses.charts.overview import accuracy_chart, use_chart, weeks_chart
-from analyses.models import Analysis, CountedSavings, Node, Status
+from analyses.models import Analysis, CountedSavings, Node, Status, StatusGroup
 from analyses.overview.accuracy import Accuracy, accuracy_of
 from analyses.overview.decisions import SHOWN, decisions_of
 from analyses.overview.fullness import gpu_use
-from analyses.overview.weeks import SHOWN_WEEKS, Outcome, weeks_until
-from analyses.prediction_errors import between
+from analyses.overview.weeks import SHOWN_WEEKS, weeks_until
 from analyses.tests.factories import (
     make_analysis,
     make_request,
@@ -28,8 +27,9 @@ from analyses.tests.factories import (
     make_viewer,
 )
 from analyses.tests.test_measured_steps import _measured
+from analyses.training_runs.prediction_errors import between
 from engine.gpus import GPUS
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.prediction.past_errors import Predicted
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
@@ -53,12 +53,12 @@ def test_weeks_start_on_monday_and_end_with_this_one(member: User) -> None:
     assert len(weeks) == SHOWN_WEEKS
     assert [week.monday for week in weeks[-2:]] == [MONDAY - timedelta(weeks=1), MONDAY]
     assert dict(weeks[-1].counts) == {
-        Outcome.SUCCEEDED: 1,
-        Outcome.FAILED: 0,
-        Outcome.CANCELLED: 0,
-        Outcome.UNFINISHED: 1,
+        StatusGroup.SUCCEEDED: 1,
+        StatusGroup.FAILED: 0,
+        StatusGroup.CANCELLED: 0,
+        StatusGroup.UNFINISHED: 1,
     }
-    assert weeks[-2].counts[Outcome.FAILED] == 2
+    assert weeks[-2].counts[StatusGroup.FAILED] == 2
     assert sum(sum(week.counts.values()) for week in weeks) == 4
     shown = [trace["name"] for trace in weeks_chart(weeks)["data"]]
     assert shown == ["Succeeded", "Failed", "Queued or running"]

@@ -19,13 +19,15 @@ from analyses.tests.factories import (
     make_analysis,
     make_global_batch,
     make_result,
+    make_text_analysis,
     make_trial,
     make_user,
     of_first_version,
 )
 from engine import __version__
 from engine.core.errors import DoesNotFit
-from engine.interface.result import GlobalBatch, LargeTensor, Source, TimelinePoint
+from engine.interface.result import GlobalBatch, LargeTensor, TimelinePoint
+from engine.interface.trial import Source
 
 HOSTILE = "<script>alert(1)</script>"
 HTMX = {"HX-Request": "true"}
@@ -45,7 +47,7 @@ def html_of(page: Client, name: str, *args: Any, **headers: Any) -> str:
 
 def seen(html: str) -> str:
     """The address that the live part of a page polls next."""
-    return html.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+    return html.split("<main")[-1].split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
 
 
 # Who may look
@@ -181,6 +183,10 @@ def test_a_verdict_has_all_its_parts(page: Client, member: User) -> None:
         "GPU-hours",
         "Memory at the peak, by category",
         "Optimizer state",
+        "Peak memory by phase",
+        "At batch 128, the training step needs the most GPU memory.",
+        "Host memory: 0.41 GiB while loading (computed).",
+        "<li>Loading: All are read.</li>",
         "Caveats",
         "Settings",
         "done",
@@ -283,6 +289,18 @@ def test_an_answer_that_nothing_fits_gets_the_scripts_of_its_proof(
         assert script in html
 
 
+@pytest.mark.parametrize("kind", ["batch", "texts", "does not fit", "failed"])
+def test_every_answer_ends_with_the_way_to_the_next(page: Client, member: User, kind: str) -> None:
+    analysis = {
+        "batch": lambda: make_analysis(member, Status.SUCCEEDED),
+        "texts": lambda: make_text_analysis(member),
+        "does not fit": lambda: make_analysis(member, Status.FAILED, failure_code=DoesNotFit.code),
+        "failed": lambda: make_analysis(member, Status.FAILED),
+    }[kind]()
+    html = html_of(page, "detail", analysis.pk)
+    assert html.count(">Analyze another</a>") == (kind != "failed")
+
+
 def test_on_a_measured_page_what_is_predicted_is_labelled(page: Client, member: User) -> None:
     result = make_result(source=Source.MEASURED)
     html = html_of(page, "detail", make_analysis(member, Status.SUCCEEDED, result).pk)
@@ -372,7 +390,7 @@ def test_posting_to_a_read_only_page_is_refused(page: Client, member: User) -> N
 
 
 def _next_address(html: str) -> str:
-    return html.split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
+    return html.split("<main")[-1].split('hx-get="')[1].split('"')[0].replace("&amp;", "&")
 
 
 def test_each_line_is_sent_once(page: Client, member: User) -> None:

@@ -16,12 +16,14 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from analyses.decided import RESULT_COLUMNS
 from analyses.models import (
     Analysis,
+    Concern,
     Decided,
     GpuPrice,
+    InboxEntry,
     LogLine,
+    Mention,
     Node,
     Note,
     SavedView,
@@ -32,65 +34,86 @@ from analyses.models import (
 )
 from analyses.pages.compare.columns import MOST
 from analyses.pages.history.labels import TAGGINGS
+from analyses.results.decided import RESULT_COLUMNS
 from analyses.savings import kept
 from analyses.tests.factories import make_analysis, make_notification, recount
 from analyses.tests.pushed_scripts import push_script
+from analyses.tests.reported_jobs import make_training_job
 
 pytestmark = pytest.mark.database
 
 QUERIES = {
-    # Two of each are for the session and the member.
-    "/": 26,
+    # Two of each are for the session and the member, one of each page for the inbox's badge.
+    "/": 28,
     "/overview/weeks.csv": 4,
     "/overview/gpus.csv": 5,
     "/overview/predictions.csv": 5,
-    "/history/": 14,
-    "/history/?q=bert+member": 26,
-    "/history/?model=bert&status=succeeded&tag=thesis&adopted=no&sort=-speedup": 14,
-    "/history/?date_from=2026-01-01&sort=member&columns=note&columns=adopted": 14,
-    "/history/?status=asleep": 10,
+    "/history/": 16,
+    "/history/?q=bert+member": 30,
+    "/history/?model=bert&status=succeeded&tag=thesis&adopted=no&sort=-speedup": 16,
+    "/history/?date_from=2026-01-01&sort=member&columns=note&columns=adopted": 16,
+    "/history/?group=project": 18,
+    "/history/project/?ids={ids}": 5,
+    "/history/?status=asleep": 12,
     "/history/export.csv": 5,
     "/history/export.json": 5,
-    "/history/tag/?ids={ids}": 3,
-    "/history/delete/?ids={ids}": 8,
-    "/compare/?ids={ids}": 3,
+    "/history/export.csv?group=gpu": 4,
+    "/history/tag/?ids={ids}": 4,
+    "/history/delete/?ids={ids}": 9,
+    "/compare/?ids={ids}": 4,
     "/compare/bars.svg?ids={ids}": 3,
     "/compare/table.md?ids={ids}": 3,
-    "/savings/": 16,
-    "/savings/?by=model": 15,
-    "/savings/?by=gpu": 15,
-    "/savings/?by=month": 15,
-    "/savings/?member=grace&kind=potential&by=month": 10,
+    "/search/": 6,
+    "/search/?q=bert": 16,
+    "/search/?q={succeeded}": 17,
+    "/savings/": 18,
+    "/savings/?by=model": 17,
+    "/savings/?by=gpu": 17,
+    "/savings/?by=month": 17,
+    "/savings/?member=grace&kind=potential&by=month": 11,
+    "/savings/superseded/": 8,
+    "/savings/?kind=self_reported": 11,
+    "/savings/report/?of=2025": 8,
+    "/savings/report.csv?of=2025-Q1": 9,
     "/savings/totals.csv": 7,
     "/savings/analyses.csv": 6,
-    "/gpus/": 9,
-    "/gpus/price/?gpu=a10": 4,
-    "/lab/": 3,
-    "/models/?q=bert": 2,
-    "/new/": 8,
-    "/new/?from={succeeded}": 12,
+    "/gpu-hours/": 7,  # one for matched runs, one for those of the jobs listed
+    "/gpu-hours/?by=member&period=all": 7,
+    "/gpu-hours/?by=model": 7,
+    "/gpu-hours/jobs/": 5,
+    "/gpu-hours/totals.csv": 3,
+    "/gpu-hours/largest.csv": 4,
+    "/gpus/": 10,
+    "/gpus/price/?gpu=a10": 5,
+    "/inbox/?show=all": 5,
+    "/inbox/badge/": 3,
+    "/lab/": 4,
+    "/models/?q=bert": 3,
+    "/new/": 10,
+    "/new/?from={succeeded}": 14,
     "/notifications/": 6,
-    "/tokens/": 3,
-    "/account/": 4,
-    "/members/": 4,
-    "/{queued}/": 16,  # here and below one for a ladder from before the last measured step
-    "/{running}/": 16,
-    "/{cancelling}/": 11,
-    "/{succeeded}/": 19,  # two for how far off trials and training runs of the model were
-    "/{failed}/": 15,
-    "/{cancelled}/": 10,
-    "/{lost}/": 15,
-    "/{script}/": 14,  # without a ladder, and past errors of its own only
-    "/{script}/advice/": 5,
-    "/history/?q=script&columns=script": 14,
+    "/tokens/": 4,
+    "/account/": 5,
+    "/members/": 5,
+    "/{queued}/": 20,  # here and below one for a ladder from before the last measured step
+    "/{running}/": 20,
+    "/{cancelling}/": 15,
+    # Two for how far off trials and training runs of the model were, one for nodes' host memory.
+    "/{succeeded}/": 24,
+    "/{failed}/": 19,
+    "/{cancelled}/": 14,
+    "/{lost}/": 19,
+    "/{script}/": 17,  # without a ladder, and past errors of its own only
+    "/{script}/advice/": 6,
+    "/history/?q=script&columns=script": 16,
     "/{running}/live/": 16,
     "/{succeeded}/log/": 4,
-    "/{succeeded}/advice/": 9,
-    "/{succeeded}/labels/": 5,
+    "/{succeeded}/advice/": 10,
+    "/{succeeded}/labels/": 6,
     "/{succeeded}/worth/": 3,
     "/api/v1/analyses/": 7,
     "/api/v1/analyses/?page_size=200&sort=member": 7,
-    "/api/v1/analyses/?q=bert&tag=thesis": 13,
+    "/api/v1/analyses/?q=bert&tag=thesis": 14,
     "/api/v1/analyses/{succeeded}/": 8,  # two for its version, which may avoid the others
     "/api/v1/analyses/{succeeded}/?fields=id,status": 6,
     "/api/v1/analyses/{succeeded}/events/": 7,  # one for what a sample of its trials is
@@ -98,6 +121,8 @@ QUERIES = {
     "/api/v1/compare/?ids={ids}": 3,
     "/api/v1/savings/?by=gpu": 8,
     "/api/v1/savings/changes/": 5,
+    "/api/v1/inbox/?show=all": 4,
+    "/api/v1/training-jobs/": 4,
     "/api/v1/lab/": 3,
     "/api/v1/members/": 4,
     "/api/v1/gpus/a10/price/": 4,
@@ -177,6 +202,8 @@ def _fill(member: User, count: int) -> dict[str, str]:
         for n, owner in enumerate(owners)
     )
     SavedView.objects.bulk_create(SavedView(owner=member, name=f"view {n}") for n in range(count))
+    for n in range(count):
+        make_training_job(member, id=f"{n}", request={"model": ["bert", "gpt2"][n % 2]})
     recount(Analysis.objects.all())
     ids = ",".join(str(row.pk) for row in more[:MOST])
     script = push_script(owners[0])
@@ -197,7 +224,7 @@ def _copy(row: Analysis, **changes: Any) -> Analysis:
 
 
 def _add_parts(rows: list[Analysis], trials: list[Trial], count: int) -> None:
-    """Add trials, log lines and a notification to each."""
+    """Add trials, log lines, a notification and inbox entries to each."""
     Trial.objects.bulk_create(
         Trial(
             analysis=row,
@@ -214,6 +241,14 @@ def _add_parts(rows: list[Analysis], trials: list[Trial], count: int) -> None:
     )
     for row in rows:
         make_notification(row)
+        InboxEntry.objects.create(member=row.owner, kind=Concern.DECISION, analysis=row)
+    mentions = Mention.objects.bulk_create(
+        Mention(analysis=rows[0], by=row.owner, change="bf16", usd_per_year=1) for row in rows
+    )
+    InboxEntry.objects.bulk_create(
+        InboxEntry(member=rows[0].owner, kind=Concern.MENTION, analysis=rows[0], mention=one)
+        for one in mentions
+    )
 
 
 def _label(rows: list[Analysis], authors: list[User]) -> None:

@@ -1,4 +1,4 @@
-"""What the form asks first, and the usual ways of training that fill it in."""
+"""First questions of the form, and the usual ways of training that fill it in."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from analyses import services
+from analyses import queries, services
 from analyses.jobs import lease, lifecycle, queue, recovery, timeouts
 from analyses.jobs.engine_output import Failure
 from analyses.models import Analysis, Delivery, Job, Query, QueryKind, QueryStatus, Status
 from analyses.tests.factories import add_trial, make_analysis, make_notification, make_trial
+from engine.interface.request import AnalysisRequest
 
 pytestmark = pytest.mark.database
 
@@ -240,3 +241,36 @@ def test_the_messages_list_and_count_released_jobs() -> None:
     ]
     (only,) = recovery.Released([], 0, 1, 0).messages()
     assert "1 queries" in only
+
+
+def test_what_lost_its_job_is_queued_again_with_its_trials(member: User) -> None:
+    running = _at_work(member, 1)
+    add_trial(running, make_trial(16))
+    waiting = make_analysis(member)
+    query = queries.submit(member, QueryKind.PREDICT, AnalysisRequest.parse(GOOD))
+    notification = make_notification(make_analysis(member, Status.SUCCEEDED))
+    cancelling = _at_work(member, 1, status=Status.CANCELLING)
+    Job.objects.all().delete()
+    recovery.recover()
+    recovery.recover()  # it finds nothing more to do
+
+    for row in (running, waiting, query, notification, cancelling):
+        row.refresh_from_db()
+    assert _queued_ids() == [running.pk, waiting.pk, None, None]
+    assert (running.status, waiting.status) == (Status.QUEUED, Status.QUEUED)
+    assert running.trials.count() == 1
+    assert "queued again" in running.log_lines.get().message
+    assert (query.status, notification.status) == (QueryStatus.WAITING, Delivery.WAITING)
+    assert cancelling.status == Status.CANCELLED
+
+
+def test_the_worker_of_a_deleted_job_lets_go_of_it(member: User) -> None:
+    analysis = make_analysis(member)
+    held = lease.claim(analysis.job.pk, "node-1")
+    assert held is not None
+    Job.objects.all().delete()
+    recovery.recover()
+    with pytest.raises(lease.LeaseLost):
+        lease.renew(held)
+    analysis.refresh_from_db()
+    assert analysis.status == Status.QUEUED

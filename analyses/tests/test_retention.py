@@ -31,7 +31,7 @@ from analyses.tests.factories import add_log, make_analysis, make_notification
 
 pytestmark = pytest.mark.database
 
-LOGS, FAILED, NOTIFICATIONS = (rule.setting for rule in RULES)
+LOGS, FAILED, NOTIFICATIONS, JOBS = (rule.setting for rule in RULES)
 Keep = Callable[..., None]
 
 
@@ -40,7 +40,7 @@ def keep(settings: Settings) -> Keep:
     """Sets the days to keep; kinds not named are kept forever."""
 
     def set_days(**days: int) -> None:
-        settings.KEPT_DAYS = dict.fromkeys((LOGS, FAILED, NOTIFICATIONS), 0) | days
+        settings.KEPT_DAYS = dict.fromkeys((LOGS, FAILED, NOTIFICATIONS, JOBS), 0) | days
 
     set_days()
     return set_days
@@ -67,7 +67,7 @@ def test_by_default_nothing_is_deleted(member: User, keep: Keep) -> None:
     for status in (Status.SUCCEEDED, Status.FAILED):
         _ended(member, status, 4000)
     said = _run()
-    assert said.count("(off): removed 0") == 3
+    assert said.count("(off): removed 0") == 4
     assert (Analysis.objects.count(), LogLine.objects.count()) == (2, 4)
 
 

@@ -29,7 +29,7 @@ from analyses.tests.factories import (
 )
 from analyses.tests.recorded_runs import recorded_run, report_of
 from engine.core.choices import Precision
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from engine.interface.workload import Workload
 from engine.recording import TrainingRecord
 from memorymark_site.accounts import tokens

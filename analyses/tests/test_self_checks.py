@@ -12,13 +12,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from analyses import self_checks
+from analyses.gpus import self_checks
+from analyses.gpus.self_checks import Stored, shown
 from analyses.jobs import checking, lab_state, lease, nodes, recovery, worker
 from analyses.jobs.engine_session import asked_of
 from analyses.jobs.measured_steps import newest
 from analyses.jobs.queue import WORKERS, LabBroker
-from analyses.models import AT_WORK, Job, JobKind, Node, QueryKind, Status
-from analyses.self_checks import CheckState, Stored, shown
+from analyses.models import AT_WORK, CheckState, Job, JobKind, Node, QueryKind, Status
 from analyses.tests.factories import make_analysis, make_user
 from analyses.tests.queueing import next_job, submit_query
 from engine.gpus.checked import STEP, Comparison, Device, Identity, Problem, SelfCheck

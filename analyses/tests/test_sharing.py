@@ -157,7 +157,7 @@ def test_a_link_shows_the_answer(analysis: Analysis) -> None:
     html = Client().get(_make(analysis)).content.decode()
     for text in (
         make_result().decision, "Memory and speed by batch", "Potential savings per year",
-        "Memory at the peak, by category", "Copy config",
+        "Memory at the peak, by category", "Peak memory by phase", "Copy config",
         'id="timeline-figure"', "Largest tensors", "Trials", "badge-predicted", "badge-assumed",
         "Caveats", "Settings", "NVIDIA A10", "BERT base",
     ):  # fmt: skip

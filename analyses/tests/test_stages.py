@@ -1,4 +1,4 @@
-"""What a running analysis is doing, from the engine to its page."""
+"""Stages of a running analysis, from the engine to its page."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ def test_without_a_batch_yet_only_batches_to_compare_count(
 @pytest.mark.parametrize(
     ("models", "gpus", "said"),
     [
-        ([], [], "Choose two or more models, precisions, batches or GPUs to compare."),
-        (list(PRESETS)[:1], [], "Choose two or more models, precisions, batches or GPUs to com"),
+        ([], [], "Choose two or more models, precisions, batches, GPUs or versions to compare."),
+        (list(PRESETS)[:1], [], "Choose two or more models, precisions, batches, GPUs or "),
         (
             list(PRESETS)[:5],
             list(GPUS)[:5],

@@ -23,9 +23,9 @@ from analyses.models import (
     Status,
     Training,
 )
+from analyses.results.stored import result_columns
 from analyses.savings.breakdown import Total, totals
 from analyses.selectors import savings_visible_to
-from analyses.stored_result import result_columns
 from analyses.tests.factories import (
     make_analysis,
     make_global_batch,
@@ -35,13 +35,14 @@ from analyses.tests.factories import (
 )
 from analyses.tests.query_answers import answer_next, plan_with_answers
 from analyses.tests.recorded_runs import recorded_run, report_of
-from analyses.training_runs.services import store_report, why_not_verified
+from analyses.training_runs.matching import why_not_verified
+from analyses.training_runs.services import store_report
 from analyses.training_runs.side_by_side import side_by_side
 from engine.answer.amounts import trial_at
 from engine.core.numbers import significant
 from engine.core.sizes import gib_number
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import Source
+from engine.interface.trial import Source
 from memorymark_site.accounts.models import ApiToken
 
 pytestmark = pytest.mark.database
@@ -304,7 +305,7 @@ def test_realised_savings_are_verified_or_self_reported(
     assert found.usd_per_year == pytest.approx(trained.usd_per_year)
     client.force_login(member)
     page = client.get("/savings/").content.decode()
-    assert "in 1 workload, is confirmed by a recorded training run" in page
+    assert ">1 workload</a>, is confirmed by a recorded training run" in page
     assert page.count(">verified</span>") == 1
     lines = b"".join(client.get("/savings/analyses.csv").streaming_content).decode()  # type: ignore[attr-defined]  # of a streaming response, which the client's type leaves out
     assert [line.split(",")[7] for line in lines.splitlines()] == ["verified", "no", "yes"]

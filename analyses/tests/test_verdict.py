@@ -22,7 +22,7 @@ from analyses.pages.compare.verdict import (
     verdict,
 )
 from analyses.tests.factories import make_analysis, make_request, make_result
-from engine.interface.result import Source
+from engine.interface.trial import Source
 
 PREDICTED = (Source.PREDICTED,)
 

@@ -1,4 +1,4 @@
-"""What a worker does while its engine is still running."""
+"""Duties of a worker while its engine is still running."""
 
 from __future__ import annotations
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -18,20 +16,17 @@ from pydantic import BaseModel, Field
 from analyses.bodies import Id, IdTaken, JsonObject, Name, Stored
 from analyses.models import OF_A_PROGRAM, Analysis, Training
 from analyses.permissions import may_change
+from analyses.results.stored import result_of
 from analyses.savings.aggregation import recounting
 from analyses.selectors import visible_to
-from analyses.stored_result import result_of
+from analyses.training_runs.matching import request_of, why_not_verified
+from analyses.training_runs.outcome import note_run
 from engine.core.border import read_body
 from engine.core.errors import InvalidInput
-from engine.interface.program import AnyRequest, ProgramRequest, read_request
-from engine.interface.result import AnalysisResult, Trial
 from engine.recording import TrainingRecord
 from engine.records import comparison
-from engine.versions import software
 
-logger = logging.getLogger(__name__)
-
-_MOST_OF_PROGRAM = 100
+_MAX_RUNS_OF_PROGRAM = 100
 """The newest analyses of a script among which that of a run is looked for."""
 
 
@@ -77,7 +72,9 @@ def store_report(member: User, given: Mapping[str, Any]) -> tuple[Training, bool
 def _create(member: User, columns: dict[str, Any]) -> Training:
     """Store a report, and whether it verifies its analysis if that has ended."""
     with _held_against(columns) as known:
-        return Training.objects.create(owner=member, **columns | known)
+        run = Training.objects.create(owner=member, **columns | known)
+        note_run(run)
+    return run
 
 
 def _names_analysis_now(earlier: Training, member: User, columns: Mapping[str, Any]) -> bool:
@@ -93,7 +90,33 @@ def _attach(earlier: Training, columns: dict[str, Any]) -> Training:
     with _held_against(columns) as known:
         changed = {name: columns[name] for name in ("record", "digest")} | known
         Training.objects.filter(pk=earlier.pk).update(**changed)
-    return Training.objects.get(pk=earlier.pk)
+        attached = Training.objects.get(pk=earlier.pk)
+        note_run(attached)
+    return attached
+
+
+def attach_earlier(analysis: Analysis) -> None:
+    """Give a script's analysis the runs of it that its owner had reported before it was stored.
+
+    Call it in the transaction that stores it.
+    """
+    earlier = Training.objects.filter(
+        owner=analysis.owner_id,
+        analysis=None,
+        record__program=analysis.model,
+        record__program_hash=analysis.program_hash,
+    )
+    runs = [
+        run
+        for run in earlier
+        if comparison.is_that_gpu(analysis.gpu, analysis.measured_gpu, run.device_name)
+    ]
+    with recounting(Analysis.objects.filter(pk=analysis.pk)):
+        for run in runs:
+            verifies = _verifies(analysis, TrainingRecord.parse(run.record))
+            run.analysis, run.verifies = analysis, verifies
+            run.save(update_fields=["analysis", "verifies"])
+            note_run(run)
 
 
 @contextmanager
@@ -121,7 +144,9 @@ def verify_reported(analyses: Collection[int]) -> None:
         analysis = run.analysis
         verifies = analysis is not None and _verifies(analysis, TrainingRecord.parse(run.record))
         if verifies != run.verifies:
-            Training.objects.filter(pk=run.pk).update(verifies=verifies)
+            run.verifies = verifies
+            run.save(update_fields=["verifies"])
+            note_run(run)
 
 
 def _columns(member: User, body: ReportBody) -> dict[str, Any]:
@@ -182,7 +207,7 @@ def _newest_of_program(member: User, record: TrainingRecord) -> Analysis | None:
     return next(
         (
             one
-            for one in found[:_MOST_OF_PROGRAM]
+            for one in found[:_MAX_RUNS_OF_PROGRAM]
             if comparison.is_that_gpu(one.gpu, one.measured_gpu, record.device_name)
         ),
         None,
@@ -195,94 +220,3 @@ def _verifies(analysis: Analysis, record: TrainingRecord) -> bool:
     if result is None or request is None:
         return False
     return not why_not_verified(request, analysis.measured_gpu, result, record)
-
-
-def request_of(analysis: Analysis) -> AnyRequest | None:
-    """The request of an analysis; ``None`` if another version of MemoryMark wrote it."""
-    try:
-        return read_request(analysis.request)
-    except InvalidInput:
-        logger.warning("the request of analysis %s cannot be read", analysis.pk, exc_info=True)
-        return None
-
-
-def why_not_verified(
-    request: AnyRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
-) -> str:
-    """The reason why a training run does not verify the recommendation; empty if it does.
-
-    It must be of the model or script and the GPU, have trained with the recommended batch per
-    device, with the gradient accumulation that keeps the global batch (if one is kept), and with
-    the software of the answer as far as both are known, and as :func:`why_not_comparable` says.
-
-    ``request``, ``measured_gpu`` (empty for a prediction) and ``result`` are the analysis's.
-    """
-    if other := why_other(request, measured_gpu, result, record):
-        return other
-    recommended, kept = result.recommended_batch_size, result.global_batch
-    if record.timed_steps and record.batch_size != recommended:
-        return f"it trained with batch {record.batch_size:,}, not {recommended:,}"
-    if kept and record.gradient_accumulation != kept.gradient_accumulation:
-        return (
-            f"it accumulated {record.gradient_accumulation:,} micro-batches, where "
-            f"{kept.gradient_accumulation:,} keep the global batch"
-        )
-    differs = why_not_comparable(_decided(request, result), measured_gpu, record)
-    return differs or _other_software(result, record)
-
-
-def why_other(
-    request: AnyRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
-) -> str:
-    """The reason why a run is of another model or kind of GPU, so never of this analysis."""
-    if not comparison.is_that_gpu(request.gpu, measured_gpu, record.device_name):
-        return f"it trained on {record.device_name}"
-    held = parameter_bytes_in(result.trials)
-    return _why_other_subject(_decided(request, result), record, held)
-
-
-def _decided(request: AnyRequest, result: AnalysisResult) -> AnyRequest:
-    """The request with the workload of its answer, which has all moves; a script has none."""
-    if isinstance(request, ProgramRequest) or result.workload is None:
-        return request
-    return replace(request, workload=result.workload)
-
-
-def _why_other_subject(request: AnyRequest, record: TrainingRecord, held_bytes: int | None) -> str:
-    """The reason why a run trained something else, as far as it says; empty if it did not."""
-    if isinstance(request, ProgramRequest):
-        return comparison.why_other_program(record, request.program, held_bytes)
-    return comparison.why_other_model(
-        record.model_name, record.parameter_bytes, request.workload, held_bytes
-    )
-
-
-def parameter_bytes_in(trials: Iterable[Trial]) -> int | None:
-    """Bytes of the parameters, the same in each trial; ``None`` if no trial is broken down."""
-    known = (trial.breakdown.get("parameters") for trial in trials)
-    return next(filter(None, known), None)
-
-
-def _other_software(result: AnalysisResult, record: TrainingRecord) -> str:
-    """The reason why a run's software is another than the answer's; patch releases are alike."""
-    for package, used in result.software.items():
-        ran = record.versions.get(package)
-        if ran and software.minor(ran) != software.minor(used):
-            return f"it trained with {package} {ran}, and the answer is for {used}"
-    return ""
-
-
-def why_not_comparable(
-    request: AnyRequest,
-    measured_gpu: str,
-    record: TrainingRecord,
-    held_bytes: int | None = None,
-) -> str:
-    """The first difference of a training run from the request, batch apart; empty if none.
-
-    ``held_bytes`` is that of the analysis's parameters, as far as it is known.
-    """
-    differs = comparison.why_not_comparable(
-        record, request.gpu, request.world_size, request.subject.precision, measured_gpu
-    )
-    return differs or _why_other_subject(request, record, held_bytes)

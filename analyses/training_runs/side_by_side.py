@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analyses.models import Analysis, Training
-from analyses.stored_result import result_of
-from analyses.training_runs.services import request_of, why_not_verified, why_other
+from analyses.results.stored import result_of
+from analyses.training_runs.matching import request_of, why_not_verified, why_other
 from engine.core.numbers import significant
 from engine.core.sizes import gib_number
-from engine.interface.result import AnalysisResult, Source, Trial
+from engine.interface.result import AnalysisResult
 from engine.interface.tokens import Tokens, tokens_of
+from engine.interface.trial import Source, Trial
 from engine.recording import TrainingRecord
 
 SHOWN_TRAININGS = 5

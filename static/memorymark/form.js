@@ -23,6 +23,8 @@
 
   // An uploaded config takes the place of a preset, and a preset that of the upload.
   const upload = form.elements.namedItem("config_file");
+  const recipe = form.elements.namedItem("recipe_file");
+  for (const note of form.querySelectorAll("[data-without-script]")) note.hidden = true;
   const command = document.getElementById("script-command");
 
   function changed(field) {
@@ -33,6 +35,10 @@
       const other = form.querySelector('[name=model][value="other"]');
       other.checked = true;
       other.dispatchEvent(new Event("change", { bubbles: true }));
+    } else if (field === recipe && recipe.files.length) {
+      form.requestSubmit(); // comes back filled in
+    } else if (field.name === "recipe_framework" && field.value && form.elements.namedItem("recipe_beside").value === "?") {
+      form.requestSubmit(); // so does one that has waited for its framework
     } else if (field.name === "gpu" && !field.value.startsWith("local")) {
       command.textContent = command.textContent.replace(/--gpu \S+/, `--gpu ${field.value}`);
     }
@@ -81,7 +87,7 @@
   function restore() {
     const text = sessionStorage.getItem(KEPT);
     sessionStorage.removeItem(KEPT);
-    if (!text || form.querySelector(".message-error")) return; // the server has kept it
+    if (!text || form.querySelector(".message-error, [data-filled-in]")) return; // the server has kept it
     for (const box of form.querySelectorAll("[type=checkbox]")) box.checked = false;
     for (const [name, value] of JSON.parse(text)) {
       for (const field of form.querySelectorAll(`[name="${CSS.escape(name)}"]`)) {

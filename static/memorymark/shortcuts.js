@@ -32,6 +32,7 @@
       entries.set("j", "Next row").set("k", "Previous row");
       if (document.querySelector("[data-key-rows] [type=checkbox]")) entries.set("x", "Select the row");
     }
+    if (document.getElementById("palette")) entries.set("Ctrl+K", "Search everything (⌘K on a Mac)");
     for (const element of named()) entries.set(element.dataset.key, element.dataset.keyLabel);
     const list = sheet.querySelector("dl");
     list.replaceChildren(...[...entries].flatMap(([keys, label]) => entry(keys, label)));
@@ -71,7 +72,8 @@
   }
 
   document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest("input:not([type=checkbox]), select, textarea, dialog");
+    // A dialog just closed keeps the focus until the next frame, so only an open one takes the keys.
+    const typing = event.target.closest("input:not([type=checkbox]), select, textarea, dialog[open]");
     if (typing || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.key === "?") {
       event.preventDefault();

@@ -14,9 +14,10 @@ from django.db import transaction
 
 from analyses import services
 from analyses.formatting import plain_number
+from analyses.jobs import lab_state
 from analyses.lab import LAB_DEFAULTS, lab_settings
 from analyses.models import Analysis
-from analyses.pages.history.labels import add_tags
+from analyses.pages.history.labels import ProjectField, add_tags
 from analyses.pages.new.combinations import combinations
 from analyses.pages.new.questions import USUAL_PRECISION, Question, usual_precision
 from analyses.pages.new.sweep import BATCHES, INPUTS, Sweep, words_of
@@ -25,6 +26,7 @@ from analyses.pages.new.widgets import (
     ModelSelect,
     area,
     compared_gpus,
+    compared_software,
     gpu_choices,
     input_for,
     model_choices,
@@ -39,6 +41,8 @@ from analyses.pages.new.widgets import (
     ticks,
     timm_names,
 )
+from analyses.projects import projects_in_use
+from analyses.results.recipes import FRAMEWORK_LABEL, read_beside, stored
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.core.fields import Group
@@ -47,12 +51,22 @@ from engine.interface.goals import TEXTS, counts
 from engine.interface.request import DEFAULTS, FIELDS
 from engine.models.presets import PRESETS
 from engine.models.tasks import SIZES
+from engine.recipes import FRAMEWORKS
 
 BATCH_TO_CHECK = "batch_to_check"
 """Stands for the current batch where the question is whether it fits, or the longest sequence."""
 
 TEXTS_AT_ONCE = "texts_at_once"
 """Stands for the current batch where texts are generated."""
+
+RECIPE, RECIPE_BESIDE, RECIPE_FRAMEWORK = "recipe", "recipe_beside", "recipe_framework"
+"""The recipe that has filled in the form, the names of the fields that stood beside it, and its
+framework where its keys do not tell."""
+UNREAD = "?"
+"""Stands for these names while a recipe waits for its framework to be chosen."""
+
+PROJECT, _EXAMPLE = "project", "thesis"
+"""The project of the lab that the analysis belongs to."""
 
 _TRAINED = (
     "precision", "optimizer", *SIZES, "lora_rank", "quantization", "gradient_checkpointing",
@@ -112,6 +126,11 @@ class AnalysisForm(forms.Form):
         gpu = FIELDS["gpu"]
         self.fields["gpu"] = select(gpu.label, gpu_choices(), gpu.described.help)
         self.fields |= self._question_inputs()
+        self.fields |= {name: _hidden() for name in (RECIPE, RECIPE_BESIDE)}
+        frameworks = [("", "Choose one"), *((one.name, one.title) for one in FRAMEWORKS.values())]
+        about = "Its keys do not tell which."
+        self.fields[RECIPE_FRAMEWORK] = select(FRAMEWORK_LABEL, frameworks, about)
+        self.fields[PROJECT] = ProjectField(f"For your lab's history, e.g. {_EXAMPLE}.")
         self._offer_software()
         chosen = str(self["model"].value())
         for name in SIZES:
@@ -152,10 +171,11 @@ class AnalysisForm(forms.Form):
         }
 
     def _offer_software(self) -> None:
-        described = FIELDS["software"]
+        described, offered = FIELDS["software"], lab_state.software_offered()
         self.fields["software"] = select(described.label, [], described.described.help)
         chosen = str(self["software"].value() or "")
-        self.fields["software"].widget.choices = software_choices(chosen)
+        self.fields["software"].widget.choices = software_choices(offered, chosen)
+        self.fields["compared_software"] = ticks("Software", compared_software(offered))
 
     def _model_inputs(self) -> dict[str, forms.Field]:
         config = FIELDS["config"]
@@ -186,16 +206,38 @@ class AnalysisForm(forms.Form):
         try:
             if self.question is Question.COMPARE:
                 return self._submit_compared(owner)
-            return [services.submit(owner, self.raw_fields())]
+            return [self._submit(owner, self.raw_fields())]
         except InvalidInput as error:
             self.add_messages(error)
             return []
+
+    def _submit(self, owner: User, fields: Mapping[str, object]) -> Analysis:
+        text = self.cleaned_data[RECIPE]
+        given, _ = services.split_gpu(fields)
+        framework = self.cleaned_data[RECIPE_FRAMEWORK] or None
+        read = read_beside(text, given, self.beside_recipe(), framework) if text else None
+        return services.submit(
+            owner,
+            fields,
+            recipe=stored(read) if read else None,
+            project=self.cleaned_data[PROJECT],
+        )
+
+    @property
+    def asks_for_framework(self) -> bool:
+        """Whether a recipe waits for its framework to be chosen."""
+        return bool(self[RECIPE_BESIDE].value() == UNREAD)
+
+    def beside_recipe(self) -> list[str]:
+        """Names of the fields that stood beside the recipe when it filled in the form."""
+        names = str(self[RECIPE_BESIDE].value() or "").split(",")
+        return [name for name in names if name in FIELDS and name in self.fields]
 
     def sweep(self) -> Sweep:
         return Sweep.of(self.cleaned_data)
 
     def _submit_compared(self, owner: User) -> list[Analysis]:
-        """Submit one analysis for each model, precision, batch and GPU, all or none.
+        """Submit one analysis for each combination of what is compared, all or none.
 
         Raises:
             InvalidInput: With the messages of the first wrong one, and which one that is.
@@ -207,7 +249,7 @@ class AnalysisForm(forms.Form):
         with transaction.atomic():
             for changes in sweep.each():
                 try:
-                    analyses.append(services.submit(owner, self.raw_fields(changes)))
+                    analyses.append(self._submit(owner, self.raw_fields(changes)))
                 except InvalidInput as error:
                     which = words_of(changes)
                     wrong = {name: f"{which}: {text}" for name, text in error.fields.items()}
@@ -265,6 +307,9 @@ class AnalysisForm(forms.Form):
             return "other_model"
         return name if name in self.fields else None
 
+    def project_names(self) -> list[str]:
+        return projects_in_use()
+
     def timm_names(self) -> list[str]:
         return timm_names()
 
@@ -289,7 +334,9 @@ class AnalysisForm(forms.Form):
         return [self[name] for name in (TEXTS_AT_ONCE, *TEXTS)]
 
     def compared(self) -> list[forms.BoundField]:
-        return [self[name] for name in INPUTS.values()]
+        """Fields that may be varied; software only where there is more than the lab's own."""
+        offered = [name for name in INPUTS.values() if getattr(self.fields[name], "choices", True)]
+        return [self[name] for name in offered]
 
     def advanced(self) -> list[FieldGroup]:
         """The fields that are rarely changed, in their groups.
@@ -326,6 +373,10 @@ class AnalysisForm(forms.Form):
             if name in self.errors:
                 self.fields[name].widget.attrs["autofocus"] = True
                 return
+
+
+def _hidden() -> forms.CharField:
+    return forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
 
 
 def _left_out(name: str) -> str:

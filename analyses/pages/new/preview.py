@@ -16,8 +16,8 @@ from engine.core.border import read_json
 from engine.core.errors import InvalidInput
 from engine.core.numbers import whole
 from engine.core.sizes import gib, gib_number
-from engine.interface.result import Trial
 from engine.interface.tokens import Tokens, tokens_of
+from engine.interface.trial import Trial
 from engine.run import Predicted
 
 OLD_VERSION = "Another version of MemoryMark stored this prediction. Change a field to try again."
@@ -86,7 +86,7 @@ def _answered(predicted: Predicted, size: str, tokens: Tokens | None, measured_g
     if fit is Fit.FITS:
         headline = f"Yes, it fits, with {gib(total - used)} free"
     elif fit is Fit.UNCERTAIN:
-        headline = f"Maybe: it fits by a narrow margin of {gib(total - used)}"
+        headline = f"Maybe: at most {gib((high or total) - total)} too much"
         notes.append("It would not fit at the high end of the prediction.")
     else:
         headline = f"No, it does not fit: {gib(used - total)} too much"

@@ -1,4 +1,4 @@
-"""A sweep: one analysis for each of some models, precisions, batches and GPUs, run as a group."""
+"""A sweep: an analysis for each of some models, precisions, batches, GPUs and versions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from analyses.formatting import gpu_name, model_name
+from engine.versions.software import in_words, parse
 
 MAX_COMPARED = 24
 
@@ -22,6 +23,7 @@ INPUTS = {
     "precision": "compared_precisions",
     "current_batch_size": BATCHES,
     "gpu": "compared_gpus",
+    "software": "compared_software",
 }
 """The input of the values to compare, by the field that they are of."""
 
@@ -30,6 +32,7 @@ _NAMES = {
     "precision": ("precision", "precisions"),
     "current_batch_size": ("batch", "batches"),
     "gpu": ("GPU", "GPUs"),
+    "software": ("set of versions", "sets of versions"),
 }
 _BETWEEN_BATCHES = re.compile(r"[\s,;]+")
 
@@ -68,7 +71,7 @@ class Sweep:
     def problem(self) -> str:
         """Why it cannot be submitted, as a message of the engine is; empty if it can."""
         if self.count < MIN_COMPARED:
-            return "choose two or more models, precisions, batches or GPUs to compare"
+            return "choose two or more models, precisions, batches, GPUs or versions to compare"
         if self.count > MAX_COMPARED:
             made = f"{self.factors} make {self.count:,} analyses"
             return f"{made}; choose at most {MAX_COMPARED}"
@@ -90,8 +93,17 @@ def chosen_to_compare(values: Mapping[str, str]) -> dict[str, list[str] | str]:
 
 def words_of(changes: Mapping[str, str]) -> str:
     """The label of an analysis of a sweep, from what is varied."""
-    say = {"model": model_name, "gpu": gpu_name, "current_batch_size": "batch {}".format}
+    say = {
+        "model": model_name,
+        "gpu": gpu_name,
+        "current_batch_size": "batch {}".format,
+        "software": _versions,
+    }
     return " · ".join(say.get(field, str)(value) for field, value in changes.items())
+
+
+def _versions(pins: str) -> str:
+    return in_words(parse(pins))
 
 
 def batches_in(text: str) -> list[str]:

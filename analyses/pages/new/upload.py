@@ -1,4 +1,4 @@
-"""A config.json that is uploaded with the form."""
+"""The fields of the form as sent: of bounded length, and with an uploaded config.json."""
 
 from __future__ import annotations
 
@@ -11,28 +11,33 @@ from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 
 from analyses.pages.new.widgets import OTHER_MODEL
-from engine.models.config import MAX_CONFIG_BYTES
+from engine.models.config_text import MAX_CONFIG_BYTES
 
 CONFIG_FILE = "config_file"
 """The file input beside the field ``config``; an uploaded file becomes that field's text."""
+
+_MAX_CHARACTERS = 10_000
+"""More than any value has but these two: the page repeats what was sent, in up to six places."""
+
+_LONG = ("config", "recipe")
 
 KEPT_BYTES = MAX_CONFIG_BYTES + 1
 """One more than allowed, so that the engine sees that a file is too large."""
 
 
 def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes]]) -> QueryDict:
-    """The fields as sent, with the text of an uploaded config as the field ``config``.
+    """The fields as sent, cut where they are too long to be right.
 
-    It takes the place of a preset that was chosen.
-
-    So it survives an invalid form: a browser does not send the file again.
+    The text of an uploaded config is the field ``config``, and takes the place of a preset that was
+    chosen. So it survives an invalid form: a browser does not send the file again.
     """
-    upload = files.get(CONFIG_FILE)
-    if upload is None:
-        return fields
     filled = fields.copy()
-    filled["model"] = OTHER_MODEL
-    filled["config"] = upload.read().decode(errors="replace")
+    for name, values in fields.lists():
+        if name not in _LONG:
+            filled.setlist(name, [value[:_MAX_CHARACTERS] for value in values])
+    if upload := files.get(CONFIG_FILE):
+        filled["model"] = OTHER_MODEL
+        filled["config"] = upload.read().decode(errors="replace")
     return filled
 
 

@@ -55,6 +55,13 @@ def values_of(request: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def typed_values(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Some fields as the text of their inputs, whether they are right or not."""
+    values = {name: _typed(value, FIELDS[name]) for name, value in fields.items()}
+    model = values.get("model", "")
+    return values if model in PRESETS else values | {"model": OTHER_MODEL, "other_model": model}
+
+
 def with_changes(values: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
     """The values with those in a link, except what a field cannot show."""
     if not changes:

@@ -18,9 +18,10 @@ from analyses.formatting import local_gpu
 from analyses.lab import PRICE
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.access import MemberRequest, find_analysis
-from analyses.pages.new.form import AnalysisForm
+from analyses.pages.new.form import PROJECT, AnalysisForm
 from analyses.pages.new.preview import Preview, preview_of
 from analyses.pages.new.questions import TRAINING_PRESETS, Question, with_preset
+from analyses.pages.new.recipe import filled_in, form_of_upload
 from analyses.pages.new.sweep import chosen_to_compare
 from analyses.pages.new.upload import with_upload
 from analyses.pages.new.values import default_values, values_of, with_changes
@@ -44,16 +45,21 @@ NOT_TAKEN = "No worker has answered yet. You can still select Analyze."
 @needs(Role.MEMBER)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: MemberRequest) -> HttpResponse:
-    if request.method == "POST":
+    filled = None
+    if request.method == "POST" and (read := form_of_upload(request.POST, request.FILES)):
+        form, filled = read
+    elif request.method == "POST":
         form = AnalysisForm(with_upload(request.POST, request.FILES))
         if form.is_valid() and (analyses := form.submit(request.user)):
             return _answer_to(request, analyses)
         form.focus_first_error()
+        filled = filled_in(form)
     else:
         values = _initial(request)
         form = AnalysisForm(initial={**chosen_to_compare(values), **values})
     context = {
         "form": form,
+        "filled_in": filled,
         "questions": list(Question),
         "presets": list(TRAINING_PRESETS.values()),
         "nav": "new",
@@ -98,6 +104,8 @@ def _earlier(request: MemberRequest) -> dict[str, str]:
     values = values_of(analysis.request)
     if PRICE in analysis.assumed_by:  # it was of that GPU on that day; the form may choose another
         values[PRICE] = ""
+    if analysis.project:
+        values[PROJECT] = analysis.project.name
     if analysis.measured_gpu:
         values["gpu"] = local_gpu(analysis.measured_gpu)
     return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -29,6 +29,9 @@ Groups = list[tuple[str, Choices]]
 
 OTHER_MODEL = "other"
 """The choice of a model that is no preset; its ID or config is then in two other fields."""
+
+Offered = Mapping[str, Mapping[str, str]]
+"""Versions that nodes online offer, by the name of the environment."""
 
 _NAMED = ("transformers", "torch")
 """The libraries whose versions are named in the lab's own choice."""
@@ -201,18 +204,31 @@ def compared_gpus() -> Choices:
     return [(gpu.name, short_name(gpu.display_name)) for gpus in families.values() for gpu in gpus]
 
 
-def software_choices(chosen: str = "") -> Choices:
+def software_choices(offered: Offered, chosen: str = "") -> Choices:
     """The lab's own versions, then those of its environments.
 
     Args:
+        offered: Versions by the name of the environment.
         chosen: Offered too, so that a stored analysis with other versions is shown as it is.
     """
-    offered = lab_state.software_offered()
-    known = offered.get("") or software.installed()
-    own = {name: known[name] for name in _NAMED if name in known}
+    own = _own_versions(offered)
     names = dict.fromkeys([*sorted(filter(None, offered)), *([chosen] if chosen else [])])
     labels = [(name, _software_label(name)) for name in names]
     return [("", f"The lab's own: {software.in_words(own)}"), *labels]
+
+
+def compared_software(offered: Offered) -> Choices:
+    """The lab's own versions by number, and those of its environments; none without the latter."""
+    others = sorted(filter(None, offered))
+    if not others:
+        return []
+    own = {name: number.partition("+")[0] for name, number in _own_versions(offered).items()}
+    return [(name, _software_label(name)) for name in (software.as_text(own), *others)]
+
+
+def _own_versions(offered: Offered) -> dict[str, str]:
+    known = offered.get("") or software.installed()
+    return {name: known[name] for name in _NAMED if name in known}
 
 
 def _software_label(name: str) -> str:

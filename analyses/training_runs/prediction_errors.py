@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from analyses.models import Analysis, FigureSource, Training, Trial
-from analyses.training_runs.services import why_not_comparable
+from analyses.training_runs.matching import why_not_comparable
 from engine.core.errors import InvalidInput
 from engine.gpus import catalogue_name
 from engine.interface.program import read_request
