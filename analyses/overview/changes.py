@@ -95,6 +95,14 @@ def latest_mentions(analyses: Iterable[int]) -> dict[int, Mention]:
     return {mention.analysis_id: mention for mention in mentions.order_by("pk")}
 
 
+def can_mention(analysis: Analysis, member: User) -> bool:
+    """Whether a member has something to mention to the analysis's owner."""
+    is_theirs = analysis.owner_id != member.pk and analysis.owner.is_active
+    if not (is_theirs and analysis.has_gain) or analysis.adopted_at:
+        return False  # without a query, as on most pages
+    return _potential(analysis) is not None and not latest_mentions([analysis.pk])
+
+
 def mention(analysis: Analysis, member: User) -> Mention:
     """Point out an analysis's change to its owner, by the channels that the owner has chosen.
 
@@ -104,12 +112,12 @@ def mention(analysis: Analysis, member: User) -> Mention:
     """
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=member.pk)  # counts one at a time
-        row = CountedSavings.objects.filter(pk=analysis.pk, is_realised=False).first()
+        row = _potential(analysis)
         if analysis.owner_id == member.pk:
             raise LookupError("it is your own analysis")
         if not analysis.owner.is_active:
             raise LookupError(f"{analysis.owner.username} has left the lab")
-        if row is None or row.usd_per_year <= 0:
+        if row is None:
             raise LookupError(f"analysis {analysis.pk} has no potential savings to mention")
         _check_rate(analysis, member)
         change = _change(row, analysis)
@@ -122,6 +130,12 @@ def mention(analysis: Analysis, member: User) -> Mention:
         inbox.note_mention(made)
         audit.note(member, Action.CHANGE_MENTIONED, str(analysis), after=change.change)
     return made
+
+
+def _potential(analysis: Analysis) -> CountedSavings | None:
+    """What the lab's totals count as potential for an analysis, if anything."""
+    counted = CountedSavings.objects.filter(pk=analysis.pk, is_realised=False, usd_per_year__gt=0)
+    return counted.first()
 
 
 def _check_rate(analysis: Analysis, member: User) -> None:
