@@ -14,7 +14,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, QuerySet
 from django.utils import timezone
 
 from analyses import inbox
@@ -90,9 +90,13 @@ def _change(row: CountedSavings, analysis: Analysis) -> Change:
 
 def latest_mentions(analyses: Iterable[int]) -> dict[int, Mention]:
     """The latest mention of each of these analyses, if that is recent."""
+    mentions = _recent_mentions(analyses).select_related("by").order_by("pk")
+    return {mention.analysis_id: mention for mention in mentions}
+
+
+def _recent_mentions(analyses: Iterable[int]) -> QuerySet[Mention]:
     after = timezone.now() - MENTIONED_AGAIN_AFTER
-    mentions = Mention.objects.filter(analysis__in=analyses, at__gt=after).select_related("by")
-    return {mention.analysis_id: mention for mention in mentions.order_by("pk")}
+    return Mention.objects.filter(analysis__in=analyses, at__gt=after)
 
 
 def can_mention(analysis: Analysis, member: User) -> bool:
@@ -100,7 +104,8 @@ def can_mention(analysis: Analysis, member: User) -> bool:
     is_theirs = analysis.owner_id != member.pk and analysis.owner.is_active
     if not (is_theirs and analysis.has_gain) or analysis.adopted_at:
         return False  # without a query, as on most pages
-    return _potential(analysis) is not None and not latest_mentions([analysis.pk])
+    is_new = ~Exists(_recent_mentions([analysis.pk]))
+    return _potential(analysis).filter(is_new).exists()
 
 
 def mention(analysis: Analysis, member: User) -> Mention:
@@ -112,7 +117,7 @@ def mention(analysis: Analysis, member: User) -> Mention:
     """
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=member.pk)  # counts one at a time
-        row = _potential(analysis)
+        row = _potential(analysis).first()
         if analysis.owner_id == member.pk:
             raise LookupError("it is your own analysis")
         if not analysis.owner.is_active:
@@ -132,10 +137,9 @@ def mention(analysis: Analysis, member: User) -> Mention:
     return made
 
 
-def _potential(analysis: Analysis) -> CountedSavings | None:
+def _potential(analysis: Analysis) -> QuerySet[CountedSavings]:
     """What the lab's totals count as potential for an analysis, if anything."""
-    counted = CountedSavings.objects.filter(pk=analysis.pk, is_realised=False, usd_per_year__gt=0)
-    return counted.first()
+    return CountedSavings.objects.filter(pk=analysis.pk, is_realised=False, usd_per_year__gt=0)
 
 
 def _check_rate(analysis: Analysis, member: User) -> None:
