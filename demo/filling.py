@@ -24,6 +24,7 @@ from analyses.jobs.plans import plan_request
 from analyses.jobs.request_columns import request_columns
 from analyses.lab import Settled, settle
 from analyses.models import Analysis, CountedSavings, LogLine, QueryKind, Status, Trial
+from analyses.projects import project_named
 from analyses.results.stored import result_columns
 from analyses.savings.aggregation import recounting
 from analyses.training_runs.services import store_report
@@ -174,6 +175,7 @@ def _store(
             analysis = Analysis.objects.create(
                 pk=one.pk,
                 owner=members[one.member],
+                project=project_named(one.project),
                 node=NODE,
                 environment=environment_here() | {"node": NODE},
                 attempt=1,

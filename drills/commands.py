@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, LiteralString
 from uuid import uuid4
 
 import psycopg
@@ -33,12 +33,17 @@ def new_database(server_url: str) -> Iterator[str]:
         yield ""
         return
     name = f"soak_{uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name} TEMPLATE template0")
-        try:
-            yield f"{server_url.rsplit('/', 1)[0]}/{name}"
-        finally:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    _on_server(server_url, f"CREATE DATABASE {name} TEMPLATE template0")
+    try:
+        yield f"{server_url.rsplit('/', 1)[0]}/{name}"
+    finally:
+        _on_server(server_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _on_server(url: str, statement: LiteralString) -> None:
+    """Execute a statement in a connection of its own: a drill may end those that stay open."""
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute(statement)
 
 
 @contextmanager

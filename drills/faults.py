@@ -224,6 +224,8 @@ def run(
         heartbeat: Seconds between two heartbeats of a worker, from which all timeouts follow.
         seconds: Duration of an analysis without a fault.
     """
+    if not faults:
+        return
     with TemporaryDirectory(prefix="memorymark-disk-") as folder, ExitStack() as stack:
         try:
             disk = stack.enter_context(small_disk(Path(folder) / "disk", _DISK_MEBIBYTES))

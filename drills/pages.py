@@ -46,6 +46,7 @@ PAGES = {
     "search, tenth page": ("analyses:list", "q=bert&page=10"),
     "search, another order": ("analyses:list", "q=bert&sort=-speedup"),
     "history, grouped by project": ("analyses:list", "group=project"),
+    "history, one project": ("analyses:list", "project=project-1"),
     "history, grouped by model": ("analyses:list", "group=model"),
     "search everything, a number": ("analyses:search", "q=145"),
     "search everything, a word": ("analyses:search", "q=bert"),
@@ -80,6 +81,12 @@ PAGES = {
     "savings, potential ones": ("analyses:savings", "kind=potential&by=model"),
     "savings, report of the month": ("analyses:savings-report", ""),
     "savings, CSV, first lines": ("analyses:savings-analyses-csv", ""),
+    "GPU-hours by GPU": ("analyses:gpu-hours", ""),
+    "GPU-hours by member, in all": ("analyses:gpu-hours", "by=member&period=all"),
+    "GPU-hours by model, this month": ("analyses:gpu-hours", "by=model&period=month"),
+    "imported jobs": ("analyses:imported-jobs", ""),
+    "inbox": ("analyses:inbox", ""),
+    "inbox, last page": ("analyses:inbox", "show=all&page=9999"),
     "audit log": ("accounts:audit", ""),
     "audit log, CSV, first lines": ("accounts:audit-csv", ""),
     "API list": ("api:analysis-list", ""),
@@ -133,9 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as stack:
         labs, filled = zip(
             *(
-                stack.enter_context(
-                    filled_lab(count, options.postgres, result, options.members, options.trials)
-                )
+                stack.enter_context(filled_lab(count, result, options))
                 for count in (options.small, options.large)
             ),
             strict=True,
@@ -193,11 +198,13 @@ def _print(found: Sequence[PageTimes], numbers: dict[str, Any]) -> None:
 
 @contextmanager
 def filled_lab(
-    count: int, server_url: str, result: dict[str, object], members: int, trials: int
+    count: int, result: dict[str, object], options: argparse.Namespace
 ) -> Iterator[tuple[Lab, dict[str, int]]]:
-    """A lab with ``count`` analyses of that many members and trials each, and its row counts."""
-    with new_lab(server_url, result=result) as lab:
-        yield lab, lab.call("years.fill", count, f"{lab.folder}/result.json", members, trials)
+    """A lab with ``count`` analyses, filled by the options, and its row counts."""
+    members, trials = options.members, options.trials
+    with new_lab(options.postgres, result=result) as lab:
+        rows = lab.call("years.fill", count, f"{lab.folder}/result.json", members, trials)
+        yield lab, rows | lab.call("inside_jobs.fill", options.jobs)
 
 
 def in_turn(labs: Sequence[Lab], rounds: int, times: int) -> list[Seconds]:
@@ -214,6 +221,7 @@ def add_filling_options(parser: argparse.ArgumentParser, members: int = 24) -> N
     """Add options for what a lab is filled with, and how often its pages are requested."""
     parser.add_argument("--members", type=int, default=members, help="members of each lab")
     parser.add_argument("--trials", type=int, default=10, help="trials per analysis")
+    parser.add_argument("--jobs", type=int, default=5_000, help="imported jobs of each lab")
     parser.add_argument("--rounds", type=int, default=6, help="turns per lab")
     parser.add_argument("--times", type=int, default=3, help="requests per page and turn")
 

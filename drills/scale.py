@@ -72,9 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as stack:
         labs, filled = zip(
             *(
-                stack.enter_context(
-                    filled_lab(count, options.postgres, result, options.members, options.trials)
-                )
+                stack.enter_context(filled_lab(count, result, options))
                 for count in options.analyses
             ),
             strict=True,

@@ -80,6 +80,19 @@ def test_faults_lose_nothing_and_double_nothing(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.slow
 @pytest.mark.torch
+def test_a_server_that_restarts_costs_nothing(
+    postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--only", "restarted, away", "--postgres", postgres_url, "--json"]
+    assert main([*arguments, "--heartbeat", "1", "--analyses", "2", "--seconds", "0.5"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["faults"]
+    if found["not_run"]:
+        pytest.skip(found["not_run"])
+    assert (found["submitted"], found["lost"], found["doubled"]) == (2, 0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
 def test_members_behind_a_proxy_notice_no_dying_site(
     postgres_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

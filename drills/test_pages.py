@@ -15,6 +15,9 @@ def test_every_page_of_a_filled_lab_works(start_lab: StartLab) -> None:
     found = lab.call("years.fill", 60, str(lab.folder / "result.json"))
     assert (found["analyses"], found["trials"]) == (60, 600)
     assert 0 < found["of them adopted"] < found["workloads that count"] <= 12
+    jobs = lab.call("inside_jobs.fill", 60)
+    assert jobs["imported jobs"] == 60
+    assert jobs["unread entries"] > 0
     seconds = lab.call("browsing.seconds", PAGES, 2)
     assert {name: len(times) for name, times in seconds.items()} == dict.fromkeys(PAGES, 2)
     files = lab.call("browsing.downloads", FILES)

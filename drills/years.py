@@ -32,6 +32,7 @@ from analyses.models import (
     JobKind,
     LogLine,
     Note,
+    Project,
     Status,
     Tag,
     Trial,
@@ -50,7 +51,7 @@ LARGEST = 300
 PER_WORKLOAD = 5
 """Mean number of analyses per workload: people rerun one when something changes."""
 
-TAGS = 4
+TAGS, PROJECTS = 4, 8
 _LINES = ("Tracing the training step.", "Searching for the largest batch.", "Done.")
 _FIRST, _LAST = datetime(2024, 11, 1, tzinfo=UTC), datetime(2026, 11, 1, tzinfo=UTC)
 _MEASURED_ON = ("NVIDIA H200", "NVIDIA GeForce RTX 4090")
@@ -70,6 +71,7 @@ class _Work:
     """A workload on a GPU that one member analyzes, and what it saves."""
 
     owner: User
+    project: Project | None
     model: str
     gpu: str
     measured_gpu: str
@@ -95,7 +97,9 @@ def fill(
     chance = Random(1)  # noqa: S311  # no secret
     owners = [User.objects.get_or_create(username=f"member-{n}")[0] for n in range(members)]
     User.objects.filter(pk=owners[0].pk).update(is_staff=True)  # an admin sees the audit log
-    works = [_work(chance, owners) for _ in range(max(1, count // PER_WORKLOAD))]
+    Project.objects.bulk_create(Project(name=f"project-{number}") for number in range(PROJECTS))
+    projects = [None, *Project.objects.all()]
+    works = [_work(chance, owners, projects) for _ in range(max(1, count // PER_WORKLOAD))]
     Tag.objects.bulk_create(Tag(name=f"tag-{number}") for number in range(TAGS))
     tags = list(Tag.objects.all())
     first = _analysis(chance, works, Status.SUCCEEDED, 0, result)
@@ -130,12 +134,13 @@ def fill(
     }
 
 
-def _work(chance: Random, owners: list[User]) -> _Work:
+def _work(chance: Random, owners: list[User], projects: list[Project | None]) -> _Work:
     is_measured = chance.random() < 0.3
     models = list(PRESETS)
     measured_gpu = chance.choice(_MEASURED_ON) if is_measured else ""
     chosen: dict[str, Any] = {
         "owner": chance.choice(owners),
+        "project": chance.choice(projects),
         "model": models[min(int(chance.expovariate(0.15)), len(models) - 1)],
         "gpu": LOCAL if is_measured else chance.choice(list(GPUS)),
         "precision": chance.choice(_PRECISIONS),
@@ -176,6 +181,7 @@ def _analysis(
         }
     return Analysis(
         owner=work.owner,
+        project=work.project,
         request=_request(work.model),
         model=work.model,
         gpu=work.gpu,

@@ -56,6 +56,14 @@ exec {python} -m memorymark_site serve
 """
 """Starts a site on a machine whose worker is elsewhere."""
 
+_TIED = """
+exec 3<&0 </dev/null
+{ cat; trap '' TERM; kill -TERM -$$; sleep 30; kill -KILL -$$; } <&3 &
+exec 3<&-
+exec "$@"
+"""
+"""Runs a command, and ends its process group as soon as nobody can write to its input any more."""
+
 _SETTINGS = """
 from memorymark_site.settings import *
 STATIC_ROOT = {static!r}
@@ -117,15 +125,7 @@ class Site:
         }
         text = _SETTINGS.format(static=str(folder / "static"))
         (folder / "e2e_settings.py").write_text(text)
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                self._command(target, port),
-                cwd=ROOT,
-                env=self._environment(),
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        self._process = tied(self._command(target, port), self._environment(), self._output)
         try:
             self._wait()
         except BaseException:
@@ -214,6 +214,31 @@ class Site:
                 raise NotStarted(self._output.read_text(errors="replace"))
             sleep(0.1)
         return found.group()
+
+
+def tied(
+    command: Sequence[str], environment: Mapping[str, str], output: Path
+) -> subprocess.Popen[bytes]:
+    """Start a command in a process group that ends with this process, whatever ends it.
+
+    A signal may end a test run before its fixtures can stop what they have started. The system then
+    closes the pipe to the command, which is what it notices.
+
+    Args:
+        command: Program and arguments.
+        environment: All of its environment variables.
+        output: The file for all that it prints.
+    """
+    with output.open("wb") as file:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _TIED, "sh", *command],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
 
 
 def free_port() -> int:

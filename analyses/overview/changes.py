@@ -14,7 +14,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, QuerySet
 from django.utils import timezone
 
 from analyses import inbox
@@ -90,9 +90,22 @@ def _change(row: CountedSavings, analysis: Analysis) -> Change:
 
 def latest_mentions(analyses: Iterable[int]) -> dict[int, Mention]:
     """The latest mention of each of these analyses, if that is recent."""
+    mentions = _recent_mentions(analyses).select_related("by").order_by("pk")
+    return {mention.analysis_id: mention for mention in mentions}
+
+
+def _recent_mentions(analyses: Iterable[int]) -> QuerySet[Mention]:
     after = timezone.now() - MENTIONED_AGAIN_AFTER
-    mentions = Mention.objects.filter(analysis__in=analyses, at__gt=after).select_related("by")
-    return {mention.analysis_id: mention for mention in mentions.order_by("pk")}
+    return Mention.objects.filter(analysis__in=analyses, at__gt=after)
+
+
+def can_mention(analysis: Analysis, member: User) -> bool:
+    """Whether a member has something to mention to the analysis's owner."""
+    is_theirs = analysis.owner_id != member.pk and analysis.owner.is_active
+    if not (is_theirs and analysis.has_gain) or analysis.adopted_at:
+        return False  # without a query, as on most pages
+    is_new = ~Exists(_recent_mentions([analysis.pk]))
+    return _potential(analysis).filter(is_new).exists()
 
 
 def mention(analysis: Analysis, member: User) -> Mention:
@@ -104,12 +117,12 @@ def mention(analysis: Analysis, member: User) -> Mention:
     """
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=member.pk)  # counts one at a time
-        row = CountedSavings.objects.filter(pk=analysis.pk, is_realised=False).first()
+        row = _potential(analysis).first()
         if analysis.owner_id == member.pk:
             raise LookupError("it is your own analysis")
         if not analysis.owner.is_active:
             raise LookupError(f"{analysis.owner.username} has left the lab")
-        if row is None or row.usd_per_year <= 0:
+        if row is None:
             raise LookupError(f"analysis {analysis.pk} has no potential savings to mention")
         _check_rate(analysis, member)
         change = _change(row, analysis)
@@ -122,6 +135,11 @@ def mention(analysis: Analysis, member: User) -> Mention:
         inbox.note_mention(made)
         audit.note(member, Action.CHANGE_MENTIONED, str(analysis), after=change.change)
     return made
+
+
+def _potential(analysis: Analysis) -> QuerySet[CountedSavings]:
+    """What the lab's totals count as potential for an analysis, if anything."""
+    return CountedSavings.objects.filter(pk=analysis.pk, is_realised=False, usd_per_year__gt=0)
 
 
 def _check_rate(analysis: Analysis, member: User) -> None:

@@ -14,11 +14,13 @@ from django.db.models import prefetch_related_objects
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
 from analyses import inbox, services
 from analyses.formatting import duration
 from analyses.models import Analysis, LogLine, Status
+from analyses.overview.changes import can_mention
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.answer import Verdict, answer_parts, environment_rows, verdict_of
 from analyses.pages.gpu_rows import GpuComparison, offers_of
@@ -225,6 +227,7 @@ def context_of(
         "may_cancel": not analysis.is_final and is_own,
         "may_delete": analysis.is_final and is_own,
         "may_adopt": _may_adopt(request, analysis, ladder),
+        "can_mention": SimpleLazyObject(lambda: can_mention(analysis, request.user)),
         **answer_parts(analysis, verdict),
         "estimate": verdict and estimate_of(verdict.result, request.GET.dict(), adopted=is_adopted),
         "log_lines": lines[-SHOWN_LOG_LINES:],

@@ -209,6 +209,8 @@ def mention(request: MemberRequest, pk: int) -> HttpResponse:
     else:
         name = analysis.owner.get_username()
         messages.success(request, f"Mentioned to {name}: {made.change}.")
+    if request.POST.get("from") == "analysis":
+        return redirect("analyses:detail", pk=pk)
     page = "overview" if request.POST.get("from") == "overview" else "savings"
     return redirect(f"{reverse(f'analyses:{page}')}#ask-title")
 

@@ -192,6 +192,10 @@ def test_an_impossible_period_is_refused(given: tuple[str, str, str], field: str
     assert refused.value.fields.keys() == {field}
 
 
+MAX_LABEL = len("$500k")
+"""Characters of a label that fit beside the report's chart on a phone."""
+
+
 @given(st.floats(0.01, 1e9))
 def test_the_report_marks_round_values_up_to_its_total(total: float) -> None:
     saved = Saved(verified=Amount(usd=total))
@@ -201,4 +205,5 @@ def test_the_report_marks_round_values_up_to_its_total(total: float) -> None:
     places = [y for y, _ in marks]
     assert places == sorted(places, reverse=True)
     assert (places[0], places[-1] >= Plot.top - 0.01) == (Plot.bottom, True)
-    assert all(label.lstrip("<$")[0] in "0123456789" for _, label in marks)
+    assert all(label.lstrip("$")[0] in "0123456789" for _, label in marks)
+    assert total < 1 or max(len(label) for _, label in marks) <= MAX_LABEL

@@ -26,7 +26,7 @@ from analyses.models import (
 from analyses.notifications import channels
 from analyses.notifications.message import Message
 from analyses.overview import changes
-from analyses.overview.changes import TooOften, changes_worth_most, mention
+from analyses.overview.changes import TooOften, can_mention, changes_worth_most, mention
 from analyses.tests.factories import make_analysis, make_request, make_user, make_viewer
 from analyses.tests.query_answers import answer_next, plan_with_answers
 from memorymark_site.accounts.models import Action, AuditEntry
@@ -125,6 +125,31 @@ def test_members_mention_from_the_page_and_the_owner_sees_it(
     assert "Mentioned to you" in client.get("/").content.decode()
     services.adopt(theirs, theirs.owner)
     assert "Mentioned to you" not in client.get("/").content.decode()
+
+
+def test_members_mention_from_the_analysis_what_is_not_mentioned_yet(
+    client: Client, member: User, theirs: Analysis
+) -> None:
+    client.force_login(member)
+    button = "Mention to alan"
+    assert button in client.get(f"/{theirs.pk}/").content.decode()
+    sent = client.post(f"/{theirs.pk}/mention/", {"from": "analysis"})
+    assert sent["Location"] == f"/{theirs.pk}/"
+    page = client.get(f"/{theirs.pk}/").content.decode()
+    assert "Mentioned to alan: batch 16 to 128." in page
+    assert button not in page
+    Mention.objects.all().delete()
+    services.adopt(theirs, theirs.owner)
+    assert button not in client.get(f"/{theirs.pk}/").content.decode()
+
+
+def test_nobody_is_offered_to_mention_what_is_their_own_or_of_nobody(
+    member: User, theirs: Analysis
+) -> None:
+    assert can_mention(theirs, member)
+    assert not can_mention(theirs, theirs.owner)
+    theirs.owner.is_active = False
+    assert not can_mention(theirs, member)
 
 
 def test_a_viewer_sees_whom_to_ask_but_does_not_mention(client: Client, theirs: Analysis) -> None:

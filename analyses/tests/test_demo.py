@@ -43,7 +43,13 @@ def planned(count: int = 3) -> list[Planned]:
     begin = datetime(2026, 1, 1, 9, tzinfo=UTC)
     models = [*("bert", "gpt2", "resnet")[: count - 1], "bert"]
     return [
-        Planned(pk, f"member{pk}", begin + timedelta(days=pk), {"model": model, "gpu": "a10"})
+        Planned(
+            pk,
+            f"member{pk}",
+            begin + timedelta(days=pk),
+            {"model": model, "gpu": "a10"},
+            "" if pk == 1 else "thesis",
+        )
         for pk, model in enumerate(models, 1)
     ]
 
@@ -94,6 +100,15 @@ def test_some_requests_are_repeated() -> None:
     )
 
 
+def test_several_projects_have_members_analyses_and_some_analyses_have_none() -> None:
+    members: dict[str, set[str]] = {}
+    for one in year_until(LAST_DAY):
+        members.setdefault(one.project, set()).add(one.member)
+    assert len(members) == 5
+    assert "" in members
+    assert any(len(names) > 1 for project, names in members.items() if project)
+
+
 # Filling
 
 
@@ -110,6 +125,8 @@ def test_results_are_stored_as_if_members_had_submitted_them(fake_engine: Behave
     assert first.started_at is not None
     assert first.queued_at < first.started_at <= first.finished_at
     assert first.recommended_batch_size == 128
+    assert first.project is None
+    assert str(second.project) == str(again.project) == "thesis"
     assert (again.answered_from_id, second.answered_from_id) == (first.pk, None)
     for analysis in (first, second, again):
         assert analysis.trials.count() == 2

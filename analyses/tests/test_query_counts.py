@@ -103,7 +103,8 @@ QUERIES = {
     "/{failed}/": 19,
     "/{cancelled}/": 14,
     "/{lost}/": 19,
-    "/{script}/": 17,  # without a ladder, and past errors of its own only
+    # Without a ladder, and past errors of its own only; one for what can be mentioned to its owner.
+    "/{script}/": 18,
     "/{script}/advice/": 6,
     "/history/?q=script&columns=script": 16,
     "/{running}/live/": 16,
