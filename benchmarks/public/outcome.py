@@ -69,7 +69,7 @@ def judge(script: PublicScript, checkouts: Path, data: Path, *, compares: bool) 
     """
     _link(script, checkouts, data)
     begun = time.perf_counter()
-    ran = _run(script, data, "-m", "engine", *command(script, checkouts, data))
+    ran = _run(script, checkouts, data, "-m", "engine", *command(script, checkouts, data))
     seconds = round(time.perf_counter() - begun, 1)
     if ran.returncode:
         refused = _error(ran.stderr)
@@ -80,7 +80,7 @@ def judge(script: PublicScript, checkouts: Path, data: Path, *, compares: bool) 
     if not (compares and script.runs):
         return _outcome(script, Verdict.PREDICTED, seconds, gpu_bytes=gpu_bytes)
     peaks = _run(
-        script, data, "-m", "benchmarks.public", "--bytes-of", script.name,
+        script, checkouts, data, "-m", "benchmarks.public", "--bytes-of", script.name,
         *("--checkouts", str(checkouts), "--data", str(data)),
     )  # fmt: skip
     if peaks.returncode:
@@ -121,7 +121,9 @@ def _link(script: PublicScript, checkouts: Path, data: Path) -> None:
             link.symlink_to(data / stand_in)
 
 
-def _run(script: PublicScript, data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run(
+    script: PublicScript, checkouts: Path, data: Path, *arguments: str
+) -> subprocess.CompletedProcess[str]:
     """Run something of this repository where a script finds ``../data``, or ``data``."""
     folder = data / "beside" / "run"
     folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +135,8 @@ def _run(script: PublicScript, data: Path, *arguments: str) -> subprocess.Comple
     for link, stand_in in places.items():
         if not link.exists():
             link.symlink_to(stand_in)
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
+    own = "" if script.imports is None else str(checkouts / script.repository / script.imports)
+    path = os.pathsep.join(filter(None, (str(ROOT), own, os.environ.get("PYTHONPATH", ""))))
     environment = {**os.environ, "PYTHONPATH": path, **script.variables(data)}
     try:
         return subprocess.run(

@@ -25,6 +25,7 @@ class PublicScript:
         batch_flag, batch_env: Setting of its batch size; without both, its ``DataLoader``.
         links: Stand-ins that it looks for in its own repository, by their path there.
         environment: Variables that it is started with; ``{data}`` as above.
+        imports: Folder of its repository that it imports from besides its own, if it does.
         refused: Words of the reason why there is no prediction; empty where there has to be one.
         runs: Whether its steps also run on a CPU.
     """
@@ -39,6 +40,7 @@ class PublicScript:
     batch_env: str | None = None
     links: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    imports: str | None = None
     refused: str = ""
     runs: bool = True
 

@@ -51,7 +51,15 @@ _DENOISERS = {
     "SD3Transformer2DModel": Denoiser(text_encoders=(_CLIP, _CLIP, _T5)),
     "FluxTransformer2DModel": Denoiser(text_encoders=(_CLIP, _T5), caption_length=512),
 }
+_OTHER_CONDITIONS = (
+    "class_embed_type",
+    "num_class_embeds",
+    "encoder_hid_dim_type",
+    "encoder_hid_dim",
+)
+"""Settings by which a UNet of diffusers reads more than an encoded caption, or another one."""
 _MAX_CAPTION_LENGTH = 512
+_SCRIPT = "enter your training script in place of the config"
 _USUAL_SIDE = 1_024
 _VAE_FACTOR = 8
 
@@ -119,9 +127,24 @@ def _known(config: Mapping[str, Any]) -> Denoiser:
     if name not in _DENOISERS:
         raise _wrong(
             f"denoiser: the class {shown(name)} is not supported; choose one of "
-            f"{', '.join(_DENOISERS)}, or enter your training script in place of the config"
+            f"{', '.join(_DENOISERS)}, or {_SCRIPT}"
         )
+    _check_conditions(config["denoiser"])
     return _UNET_XL if is_xl(config["denoiser"]) else _DENOISERS[str(name)]
+
+
+def _check_conditions(denoiser: Mapping[str, Any]) -> None:
+    """Refuse a UNet that is told what to draw by something other than captions, as for audio."""
+    other = [name for name in _OTHER_CONDITIONS if denoiser.get(name) is not None]
+    if denoiser.get("addition_embed_type") not in (None, "text_time"):
+        other.append("addition_embed_type")
+    if isinstance(denoiser.get("cross_attention_dim"), list):
+        other.append("cross_attention_dim")
+    for name in other:
+        raise _wrong(
+            f"denoiser: {name} is {shown(denoiser[name])}, so that it reads other than one encoded "
+            f"caption, which is not predicted; {_SCRIPT}"
+        )
 
 
 def _wrong(message: str) -> InvalidInput:

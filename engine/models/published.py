@@ -7,6 +7,10 @@ from typing import Any
 
 from .architectures import SUPPORTED
 
+PUBLISHED_FORMAT = "published_format"
+"""Key that such a format is kept under, for answers to name it."""
+_MADE_PLAIN = ("fp8", "mxfp4")
+
 
 def without_what_trainers_leave(config: dict[str, Any]) -> dict[str, Any]:
     """Without what is left aside when a model of transformers' own is trained.
@@ -21,9 +25,22 @@ def without_what_trainers_leave(config: dict[str, Any]) -> dict[str, Any]:
         left.add("auto_map")
         config = config | {"architectures": _classes(config)}
     quantised = config.get("quantization_config")
-    if isinstance(quantised, dict) and quantised.get("quant_method") in ("fp8", "mxfp4"):
+    if isinstance(quantised, dict) and quantised.get("quant_method") in _MADE_PLAIN:
         left.add("quantization_config")
+        config = config | {PUBLISHED_FORMAT: quantised["quant_method"]}
     return {name: value for name, value in config.items() if name not in left}
+
+
+def published_format_caveats(config: Mapping[str, Any]) -> list[str]:
+    """Caveats about weights that are published in a format of few bits."""
+    published = config.get(PUBLISHED_FORMAT)
+    if published not in _MADE_PLAIN:
+        return []
+    return [
+        f"The weights are published in {published}. They are predicted in the format of the chosen "
+        f"precision, as transformers makes it of them (dequantize=True); kept in {published}, they "
+        "take less."
+    ]
 
 
 def _classes(config: Mapping[str, Any]) -> list[Any]:

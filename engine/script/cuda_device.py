@@ -29,7 +29,8 @@ from ..parallel.group_recorder import own_part
 from ..tracing.operations import tensors_in
 from ..tracing.operator_mode import OperatorMode
 from ..versions.patches import patched
-from .device_names import as_device, device_by_name, numbers_as_devices
+from .data_to_tensors import tensors_of_data
+from .device_names import as_device, numbers_as_devices
 from .sparse import refuse_sparse
 from .typed_tensors import tensor_type_name
 
@@ -346,12 +347,7 @@ def placing_tensors(
         mode: Notes the places, if not a plain :class:`DeviceMode`.
     """
     numbers = list(numbers_as_devices())
-    as_tensor, ctc_loss = torch.as_tensor, torch.ctc_loss
-
-    def as_placed_tensor(data: Any, dtype: Any = None, device: Any = None) -> torch.Tensor:
-        if isinstance(data, FakeTensor):  # C++ would copy what is on the GPU already
-            return data.to(device=data.device if device is None else device, dtype=dtype)
-        return as_tensor(data, dtype=dtype, device=device_by_name(device))
+    ctc_loss = torch.ctc_loss
 
     def placed_ctc_loss(
         log_probabilities: torch.Tensor, targets: torch.Tensor, *lengths: Any
@@ -376,7 +372,7 @@ def placing_tensors(
                 stack.enter_context(
                     patched(kind, name, method, why="devices of fake tensors answer by their place")
                 )
-        for owner, name, stand_in in (*numbers, (torch, "as_tensor", as_placed_tensor)):
+        for owner, name, stand_in in (*numbers, *tensors_of_data()):
             stack.enter_context(
                 patched(
                     owner,

@@ -25,6 +25,7 @@ from ..core.errors import NotPredictable
 from ..parallel.ddp import Buckets
 from ..tracing.trace import Category
 from ..versions.patches import patched
+from .own_processes import processes_in_this_one
 from .same_arguments import taking_the_same
 
 Making = Callable[[Category], AbstractContextManager[None]]
@@ -72,6 +73,7 @@ def pretended_processes(making: Making) -> Iterator[None]:
         return None if join else _Ended()
 
     with ExitStack() as stack:
+        stack.enter_context(processes_in_this_one())
         if "WORLD_SIZE" in os.environ:
             first = {**_FIRST, "LOCAL_WORLD_SIZE": str(processes)}
             stack.enter_context(patch.dict(os.environ, first | dict(os.environ)))

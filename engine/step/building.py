@@ -36,6 +36,7 @@ from ..core.sizes import gib
 from ..interface.workload import Workload
 from ..models.architectures import KNOWN
 from ..models.model import Model, missing_modules
+from ..models.published import published_format_caveats
 from ..models.tasks import Task
 from ..tracing.flex_attention import COMPUTED
 from .flex_attention import NAME as FLEX
@@ -214,7 +215,7 @@ def cache_caveats(workload: Workload) -> list[str]:
 def code_caveats(workload: Workload) -> list[str]:
     """Caveats about code: others than what was traced may run, or other releases of it."""
     found = [COMPUTED] if workload.attention is Attention.FLEX else []
-    found += unread_caveats(workload)
+    found += [*unread_caveats(workload), *published_format_caveats(workload.preset.config())]
     if packages := KNOWN[workload.preset.config()["model_type"]].kernels:
         found.append(
             f"Predicted as without {' and '.join(packages)}, whose kernels transformers runs where "

@@ -66,6 +66,24 @@ def test_a_config_names_only_classes_that_are_known(part: str, value: Any) -> No
         Workload("mine", config=config)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("class_embed_type", "simple_projection"),
+        ("num_class_embeds", 1000),
+        ("encoder_hid_dim_type", "text_proj"),
+        ("addition_embed_type", "image"),
+        ("cross_attention_dim", [64, 128]),
+    ],
+)
+def test_a_unet_that_reads_other_than_captions_is_refused(name: str, value: Any) -> None:
+    """As those of AudioLDM, of the upscaler, of DeepFloyd IF and of Kandinsky."""
+    config = PRESETS["sd-1.5"].config()
+    denoiser = config["denoiser"] | {name: value}
+    with pytest.raises(InvalidInput, match=rf"{name} is .*enter your training script"):
+        Workload("mine", config=denoiser)
+
+
 def test_a_denoisers_own_config_is_one_without_encoders() -> None:
     config = PRESETS["flux-dev"].config()["denoiser"]
     workload = Workload("mine", config=config | {"_diffusers_version": "0.30.0"})

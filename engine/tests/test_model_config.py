@@ -21,9 +21,10 @@ from engine.hub import resolve
 from engine.interface.workload import OWN_CONFIG, Workload
 from engine.models.config import describe, parse_config
 from engine.models.presets import PRESETS
+from engine.models.published import PUBLISHED_FORMAT
 from engine.models.tasks import Kind, Task
 from engine.step import building
-from engine.step.building import blaming_the_config, check_given, new_model
+from engine.step.building import blaming_the_config, check_given, code_caveats, new_model
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 
@@ -160,7 +161,16 @@ def test_code_of_a_repository_is_left_where_transformers_has_its_own() -> None:
         "auto_map": {"AutoConfig": "a.Mine", "AutoModelForCausalLM": "a--b.LlamaForCausalLM"},
         "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
     }
-    assert parse_config(published) == parse_config(LLAMA | {"architectures": ["LlamaForCausalLM"]})
+    plain = {"architectures": ["LlamaForCausalLM"], PUBLISHED_FORMAT: "fp8"}
+    assert parse_config(published) == parse_config(LLAMA | plain)
+
+
+@pytest.mark.parametrize("published", ["fp8", "mxfp4"])
+def test_an_answer_names_the_format_that_weights_are_published_in(published: str) -> None:
+    given = LLAMA | {"quantization_config": {"quant_method": published}}
+    (caveat,) = code_caveats(Workload("mine", config=given))
+    assert f"published in {published}" in caveat
+    assert code_caveats(Workload("mine", config=LLAMA)) == []
 
 
 def test_infinity_and_nan_are_read_where_no_size_is_meant() -> None:

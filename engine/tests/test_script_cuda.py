@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 
@@ -97,7 +98,7 @@ class TestNanoGPTsLines:
 
 def on_a10(code: str) -> dict[str, object]:
     """The names that code leaves behind which runs on a machine with an A10."""
-    names: dict[str, object] = {"torch": torch}
+    names: dict[str, object] = {"torch": torch, "numpy": numpy}
     with pretended_machine(A10, GPUS["a10"]):
         exec(code, names)  # noqa: S102 - the test's own code
     return names
@@ -116,6 +117,13 @@ DEFAULT_TYPE, PLAIN = "torch.set_default_tensor_type", "torch.FloatTensor"
         "x = torch.ones(3, device='cuda')",
         "x = torch.tensor([1, 2], device='cuda')",
         "x = torch.as_tensor([1, 2], device='cuda')",
+        "x = torch.tensor(numpy.ones((2, 3)), device='cuda')",
+        "x = torch.tensor(numpy.float32(1), device=torch.device('cuda'))",
+        "x = torch.tensor([numpy.ones(3), numpy.ones(3)], device=0)",
+        "x = torch.as_tensor(numpy.ones(3), torch.float16, 'cuda')",
+        "x = torch.asarray(numpy.ones(3), device='cuda', copy=True)",
+        "x = torch.asarray(torch.ones(3, device='cuda'))",
+        "with torch.device('cuda'): x = torch.tensor(numpy.ones(3))",
         "x = torch.randn(3, device='cuda', generator=torch.Generator(device='cuda'))",
         "x = torch.zeros_like(torch.ones(3), device='cuda')",
         "x = torch.ones(3).cuda().new_tensor([1.0])",
@@ -170,6 +178,16 @@ def test_a_tensor_knows_that_it_is_on_the_host(code: str) -> None:
     names = on_a10(f"{code}\n{check}\npinned = x.is_pinned()")
     assert names["seen"] == ("cpu", False, True, -1)
     assert names["pinned"] is ("pin_memory" in code)
+
+
+def test_arrays_keep_their_formats_on_the_gpu_and_may_train() -> None:
+    names = on_a10(
+        "x = torch.tensor(numpy.ones(3, dtype=numpy.int8), device='cuda')\n"
+        "w = torch.tensor(numpy.ones(3), dtype=torch.float32, device='cuda', requires_grad=True)\n"
+        "w.sum().backward()\n"
+        "seen = (x.dtype, w.dtype, w.is_leaf, w.grad.is_cuda)"
+    )
+    assert names["seen"] == (torch.int8, torch.float32, True, True)
 
 
 def test_moving_to_where_it_is_makes_no_copy() -> None:

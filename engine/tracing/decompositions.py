@@ -16,7 +16,9 @@ _aten = torch.ops.aten
 _SVD = _aten._linalg_svd.default
 _EIGH = _aten._linalg_eigh.default
 _QR = _aten.linalg_qr.default
-MAKERS = frozenset(str(one._overloadpacket) for one in (_SVD, _EIGH, _QR))
+_LEAST_SQUARES = _aten.linalg_lstsq.default
+_DECOMPOSITIONS = (_SVD, _EIGH, _QR, _LEAST_SQUARES)
+MAKERS = frozenset(str(one._overloadpacket) for one in _DECOMPOSITIONS)
 
 _ROWS_OF_SVD = 262
 """Rows of the workspace: cuSOLVER (CUDA 12.8) requested 4.10 GiB for a matrix of 3 by 2^20 complex
@@ -40,13 +42,14 @@ def workspace_bytes(func: Any, args: tuple[Any, ...]) -> int:
     * An SVD works on a copy of the matrix (``svd_cusolver``), with what LAPACK's gesdd takes for
       all k singular vectors of both sides, 4k² + 7k numbers.
     * ``eigh`` works in the tensor of its result, with syevd's 2n² + 6n + 1.
-    * QR works in the tensor of Q, with n numbers and a block of columns.
+    * QR works in the tensor of Q, with n numbers and a block of columns. Least squares do so with a
+      copy of the matrix.
 
     Args:
         func: The operator.
         args: Its arguments; the first is the matrix.
     """
-    if func not in (_SVD, _EIGH, _QR):
+    if func not in _DECOMPOSITIONS:
         return 0
     matrix: torch.Tensor = args[0]
     rows, columns = matrix.shape[-2:]
@@ -57,4 +60,5 @@ def workspace_bytes(func: Any, args: tuple[Any, ...]) -> int:
         return int(width * (matrix.numel() + work))
     if func is _EIGH:
         return int(width * (2 * rows**2 + 6 * rows + 1))
-    return int(width * (1 + _QR_BLOCK) * columns)
+    copied = matrix.numel() if func is _LEAST_SQUARES else 0
+    return int(width * (copied + (1 + _QR_BLOCK) * columns))

@@ -109,7 +109,40 @@ def _ctc_loss(
     return log_probabilities.new_empty(count), states
 
 
-INSTEAD: dict[Any, Callable[..., Any]] = {_aten._ctc_loss.Tensor: _ctc_loss}
+def _least_squares(
+    left: torch.Tensor, right: torch.Tensor, rcond: float | None = None, driver: str | None = None
+) -> tuple[torch.Tensor, ...]:
+    """Solution, residuals, rank and singular values, for a matrix of full rank.
+
+    The solution is worked out in the place of a copy of ``right``, by columns, and keeps all of it
+    (``linalg_lstsq_out_info`` in native/BatchLinearAlgebra.cpp). Without a driver it is GELS, the
+    only one that CUDA has.
+    """
+    *_, rows, columns = left.shape
+    vectors = right.dim() == 1 or right.shape == left.shape[:-1]
+    count = 1 if vectors else right.shape[-1]
+    shapes = left.shape[:-2], right.shape[: -1 if vectors else -2]
+    several = torch.broadcast_shapes(*shapes)
+    whole = left.new_empty((*several, count, max(rows, columns)))
+    solution = whole.as_strided_(
+        (*several, columns, count), (*whole.stride()[:-2], 1, whole.stride(-2))
+    )
+    residuals = (*several, count) if rows > columns and driver != "gelsy" else (0,)
+    rank = (0,) if driver in (None, "gels") else several
+    singular = (*several, min(rows, columns)) if driver in ("gelsd", "gelss") else (0,)
+    real = left.dtype.to_real()
+    return (
+        solution.squeeze_(-1) if vectors else solution,
+        left.new_empty(residuals, dtype=real),
+        left.new_empty(rank, dtype=torch.int64),
+        left.new_empty(singular, dtype=real),
+    )
+
+
+INSTEAD: dict[Any, Callable[..., Any]] = {
+    _aten._ctc_loss.Tensor: _ctc_loss,
+    _aten.linalg_lstsq.default: _least_squares,
+}
 """Replacements of fake kernels that lack a format or a size."""
 if hasattr(_aten, "_grouped_mm"):  # from PyTorch 2.8 on
     INSTEAD[_aten._grouped_mm.default] = _grouped_product

@@ -146,6 +146,8 @@ torch.optim.adam._get_value
 torch.testing._internal.distributed.fake_pg.FakeStore
 torch.UntypedStorage._cdata
 torch.utils._device._device_constructors
+torch.utils._device.DeviceContext
+torch.overrides._get_current_function_mode_stack
 torch.utils._foreach_utils._foreach_supported_types
 torch.optim.optimizer._get_foreach_kernels_supported_devices
 torch.utils._python_dispatch.TorchDispatchMode
