@@ -178,7 +178,7 @@ def _send(request: HttpRequest, invitation: Invitation, address: str) -> str:
 
 
 def _back(request: HttpRequest) -> HttpResponse:
-    """Back to the members that were listed: forms carry the page and the search in their address."""
+    """Back to the members that were listed: a form's address has the search and the page."""
     shown = {name: request.GET[name] for name in ("q", "page") if name in request.GET}
     return redirect(reverse("accounts:members", query=shown or None))
 
