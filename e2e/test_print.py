@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -85,3 +87,26 @@ def test_a_printed_history_is_no_wider_than_its_landscape_page(
     expect(page.locator(".filters")).to_be_hidden()
     table = page.locator("table.history")
     assert table.evaluate("e => e.getBoundingClientRect().right <= innerWidth")
+
+
+_CUT_OFF = """() => [...document.querySelectorAll("table.history tbody td")].filter((cell) =>
+  cell.offsetParent && (cell.getBoundingClientRect().right > innerWidth
+  || cell.scrollWidth > cell.clientWidth + 1)).map((cell) => cell.outerHTML)"""
+
+
+def test_a_history_with_all_columns_prints_each_analysis_as_a_block(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    doing.wait_for_verdict(page)
+    page.goto("/history/")
+    boxes = page.locator("input[name=columns]")
+    every = [("columns", str(box.get_attribute("value"))) for box in boxes.all()]
+    page.goto(f"/history/?{urlencode(every)}")
+    _print(page, A4_LANDSCAPE_WIDTH)
+    table = page.locator("table.history")
+    expect(table.locator("thead")).to_be_hidden()
+    expect(table.locator("tbody .row-model").first).to_be_visible()
+    assert page.evaluate(_CUT_OFF) == []
+    assert overflow(page) <= 0

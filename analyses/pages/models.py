@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from django import forms
+from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -21,6 +22,9 @@ from engine.models.tasks import Task, spoken
 
 PREDICTED, REFUSED = "predicted", "refused"
 _MAX_SEARCH_LENGTH = 200
+PAGE_SIZE = 25
+"""Model types on a page: six screens of a phone."""
+
 _LINES = str.maketrans("_", "-")
 
 
@@ -73,14 +77,15 @@ def models(request: MemberRequest) -> HttpResponse:
     form = ModelTypeForm(request.GET)
     wanted = form.cleaned_data if form.is_valid() else {}
     rows = list(_rows(**wanted)) if wanted else []
+    query = urlencode({name: value for name, value in wanted.items() if value})
     context = {
         "form": form,
-        "rows": rows,
+        "page": Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page")),
+        "query": query,
         "pair_count": sum(len(row.predicted) + len(row.refused) for row in rows),
         "is_filtered": any(wanted.values()) or not wanted,
     }
     if request.htmx.target == "results":
-        query = urlencode({name: value for name, value in wanted.items() if value})
         response = render(request, "models/_results.html", context)
         return replace_url(response, f"{request.path}?{query}" if query else request.path)
     context |= {

@@ -238,3 +238,7 @@ def test_a_decision_of_a_finished_page_in_view_is_read(page: Client, member: Use
     )
     page.get(f"/{analysis.pk}/live/?seen=running-0-0-0", headers=HTMX)
     assert kinds(member) == []
+
+
+def test_an_inbox_without_unread_entries_has_nothing_to_mark(page: Client) -> None:
+    assert "Mark all as read" not in page.get("/inbox/?show=all").content.decode()

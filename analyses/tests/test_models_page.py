@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from analyses.pages.models import PAGE_SIZE
 from analyses.tests.factories import make_viewer
 from engine.models.architectures import ARCHITECTURES
 from engine.models.coverage import Coverage, checked_with, model_types
@@ -25,9 +27,17 @@ def page(client: Client, member: User) -> Client:
 
 
 def listed(page: Client, query: str = "") -> list[str]:
-    """The model types that the page lists."""
-    html = page.get(f"{MODELS}{query}").content.decode()
-    return re.findall(r'scope="row"><code>([^<]+)</code>', html)
+    """The model types that are listed, from one page to the next."""
+    found: list[str] = []
+    address: str | None = query
+    while address is not None:
+        html = page.get(f"{MODELS}{address}").content.decode()
+        on_page = re.findall(r'scope="row"><code>([^<]+)</code>', html)
+        assert len(on_page) <= PAGE_SIZE
+        found += on_page
+        following = re.search(r'rel="next" href="([^"]+)"', html)
+        address = unescape(following[1]) if following else None
+    return found
 
 
 def test_every_type_is_listed_and_counted(page: Client) -> None:

@@ -94,7 +94,7 @@ QUERIES = {
     "/notifications/": 6,
     "/tokens/": 4,
     "/account/": 5,
-    "/members/": 5,
+    "/members/": 6,
     "/{queued}/": 20,  # here and below one for a ladder from before the last measured step
     "/{running}/": 20,
     "/{cancelling}/": 15,

@@ -27,6 +27,9 @@ def test_settings_have_units_and_leave_out_inapplicable_ones() -> None:
     settings = dict(settings_of(make_request()))
     assert settings["Sequence length"] == "128 tokens"
     assert settings["GPU"] == "NVIDIA A10"
+    assert settings["Current batch size"] == "16 samples"
+    of_one = dict(settings_of(make_request(current_batch_size=1)))
+    assert of_one["Current batch size"] == "1 sample"
     assert "Image size" not in settings
     assert "Memory limit" not in settings
     limited = dict(settings_of(make_request(memory_limit_bytes=2**33, price_per_hour_usd=2)))

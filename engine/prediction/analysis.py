@@ -46,7 +46,7 @@ from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .limits import find_limits
 from .measured_host import on_measured_host
 from .phases import largest_phase, phases_of
-from .probe import predict_speed, predict_step, predict_trial
+from .probe import predict_fit, predict_speed, predict_step, predict_trial
 from .refusals import does_not_fit
 from .rollouts import rollout_caveats
 from .step_profile import step_profile
@@ -137,6 +137,11 @@ class Prediction:
                 correction=self._correction,
             )
         return self._trials[key]
+
+    def fit(self, batch_size: int, *, careful: bool = False) -> Trial:
+        """The same with its memory alone, to search with."""
+        workload, step = self.request.workload_at(batch_size), self.traces.at(batch_size)
+        return predict_fit(workload, self.gpu, step, self._allocator, careful=careful)
 
     def speed(self, batch_size: int) -> float:
         """Samples per second of a batch size that fits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..answer.economics import usd_per_million_samples
 from ..core.errors import DoesNotFit, InvalidInput
@@ -161,20 +162,20 @@ def _on(
     except InvalidInput as refused:
         return refused
     prediction = _prediction(there, gpu, emit, traced, experience)
-    predict = prediction.predict
     limits = find_limits(
         there,
         gpu,
-        predict,
-        careful=lambda batch_size: predict(batch_size, careful=True),
+        prediction.fit,
+        careful=partial(prediction.fit, careful=True),
+        speed=prediction.speed,
         step_time=prediction.step_time,
     )
     if limits.choice is None:
-        smallest = predict(limits.batch_multiple)
+        smallest = prediction.fit(limits.batch_multiple)
         shortage = Shortage(gpu, smallest.batch_size, smallest.device_used_bytes or 0)
         emit(Log(f"{shortage}, so it does not fit"))
         return shortage
-    trial = predict(limits.choice.batch_size)
+    trial = prediction.predict(limits.choice.batch_size)
     speed, seconds = trial.samples_per_second, trial.step_seconds
     shortest, longest = trial.step_seconds_low, trial.step_seconds_high
     if not (speed and seconds and shortest and longest):

@@ -61,8 +61,16 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
         **prices: float,
     ) -> GpuChoice:
         def prediction(_request: Any, gpu: Gpu, *_: Any) -> SimpleNamespace:
+            def trial(size: int, *, careful: bool = False) -> Trial:
+                return trial_on(gpu, size, gib_per_sample)
+
+            def speed(size: int) -> float:
+                return gpu.memory_bytes_per_second / 1e9 * size / (size + 4)
+
             return SimpleNamespace(
-                predict=lambda size, careful=False: trial_on(gpu, size, gib_per_sample),
+                predict=trial,
+                fit=trial,
+                speed=speed,
                 step_time=lambda _: step_of(1.0),
             )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.gpus import GPUS
 from engine.tests.conftest import small_workload
 from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.families import Family
 from engine.traces.shared import SharedTraces
 from engine.traces.source import TraceSource
 from engine.traces.tracer import WholeModel, trace
@@ -23,7 +26,7 @@ def test_a_shared_trace_equals_a_trace_for_that_gpu(precision: str) -> None:
     workload = small_workload("bert", precision=precision)
     made = 0
 
-    def trace_every(behaviour: CudaBehaviour) -> TraceSource:
+    def trace_every(behaviour: CudaBehaviour, _: int | None) -> TraceSource:
         nonlocal made
         made += 1
         return trace_every_batch_size(workload, behaviour)
@@ -46,6 +49,25 @@ def test_a_shared_trace_equals_a_trace_for_that_gpu(precision: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
+def test_whether_blocks_repeat_is_checked_on_the_first_gpu_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Family, "includes", lambda *_: False)
+    workload = small_workload("bert")
+    margins: list[int | None] = []
+
+    def trace_every(behaviour: CudaBehaviour, margin: int | None) -> TraceSource:
+        margins.append(margin)
+        return replace(trace_every_batch_size(workload, behaviour), margin=2)
+
+    shared = SharedTraces(trace_every)
+    for name in NAMES:
+        shared.of(cuda_behaviour(GPUS[name].compute_capability))
+    assert margins == [None, 2, 2, 2]
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
 def test_a_separately_traced_batch_size_is_traced_on_demand() -> None:
     workload = small_workload("bert")
     traced: list[int] = []
@@ -55,7 +77,7 @@ def test_a_separately_traced_batch_size_is_traced_on_demand() -> None:
             traced.append(batch_size)
             return super().at(batch_size)
 
-    traces = SharedTraces(lambda behaviour: Counted(workload, behaviour)).of(cuda_behaviour(8.6))
+    traces = SharedTraces(lambda behaviour, _: Counted(workload, behaviour)).of(cuda_behaviour(8.6))
     traces.at(7)
     assert 1 not in traced
     traces.at(1)

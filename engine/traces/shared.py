@@ -56,7 +56,8 @@ class SharedTraces:
     look-ups, and a GPU for which they all give the same result shares it.
 
     Args:
-        trace_every: Traces the workload at every batch size, given a GPU's behaviour.
+        trace_every: Traces the workload at every batch size, given a GPU's behaviour, and the
+            :attr:`BatchRule.margin` of another GPU; ``None`` where none was traced.
         on_disk: Traces of the workload on disk; ``None`` to keep none there.
 
     Attributes:
@@ -66,7 +67,7 @@ class SharedTraces:
 
     def __init__(
         self,
-        trace_every: Callable[[CudaBehaviour], TraceSource],
+        trace_every: Callable[[CudaBehaviour, int | None], TraceSource],
         on_disk: CachedOnDisk | None = None,
     ) -> None:
         self._trace_every = trace_every
@@ -84,6 +85,7 @@ class SharedTraces:
     def at(self, batch_size: int, behaviour: CudaBehaviour) -> Trace:
         """The trace at a batch size for a GPU's behaviour: shared, found on disk, or made."""
         trace = self._known(behaviour, batch_size, self.families)
+        found: list[Family] = []
         if trace is None and self.on_disk is not None:
             found = self.on_disk.load(behaviour)
             trace = self._known(behaviour, batch_size, found)
@@ -91,7 +93,8 @@ class SharedTraces:
         if trace is not None:
             return trace
         recording = RecordingBehaviour(behaviour)
-        source = self._trace_every(cast(CudaBehaviour, recording))
+        margin = _margin_of([*self.families, *found])
+        source = self._trace_every(cast(CudaBehaviour, recording), margin)
         family = Family(recording.lookups, source, behaviour.cublas_workspace_bytes)
         self.families.append(family)
         trace = family.on(behaviour).at(batch_size)
@@ -116,6 +119,12 @@ class SharedTraces:
     def _keep(self, family: Family) -> None:
         if self.on_disk is not None and isinstance(family.source, BatchRule):
             self.on_disk.save(family)
+
+
+def _margin_of(families: Iterable[Family]) -> int | None:
+    """The margin of the shallow models that gave their traces; ``None`` where none did."""
+    rules = [one.source for one in families if isinstance(one.source, BatchRule)]
+    return next((rule.margin for rule in rules if rule.margin), None)
 
 
 @dataclass(eq=False)

@@ -34,26 +34,32 @@ MAX_WORKLOADS = 8
 """Workloads that keep their traces, so that changing a setting and changing it back is free."""
 
 
-def trace_workload(workload: Workload, behaviour: CudaBehaviour | None, emit: Emit) -> TraceSource:
+def trace_workload(
+    workload: Workload, behaviour: CudaBehaviour | None, emit: Emit, margin: int | None = None
+) -> TraceSource:
     """Trace a workload at every batch size: from two traces, or one by one where those differ.
 
     Args:
         workload: The workload.
         behaviour: Behaviour of the GPU; ``None`` traces what the CPU does.
         emit: Receives log lines.
+        margin: :attr:`BatchRule.margin` of another GPU, where one was traced: whether blocks repeat
+            does not depend on it, so that is not checked again.
     """
     if workload.batching is not Batching.FIXED:
         return OfEveryLength(workload, partial(_trace_length, behaviour=behaviour, emit=emit))
-    return _trace_length(workload, behaviour, emit)
+    return _trace_length(workload, behaviour, emit, margin)
 
 
-def _trace_length(workload: Workload, behaviour: CudaBehaviour | None, emit: Emit) -> TraceSource:
+def _trace_length(
+    workload: Workload, behaviour: CudaBehaviour | None, emit: Emit, margin: int | None = None
+) -> TraceSource:
     """The same for samples of one length."""
     name = workload.preset.display_name
     emit(Log(f"Building {name} from its config on fake tensors, without weights"))
     emit(Stage("build"))
     if workload.pipeline_parallel == 1:
-        return _trace_rank(workload, behaviour, emit)
+        return _trace_rank(workload, behaviour, emit, margin=margin)
     gpus = workload.world_size // workload.pipeline_parallel
     stages = {
         stage: _trace_rank(workload, behaviour, emit, stage * gpus)
@@ -63,9 +69,13 @@ def _trace_length(workload: Workload, behaviour: CudaBehaviour | None, emit: Emi
 
 
 def _trace_rank(
-    workload: Workload, behaviour: CudaBehaviour | None, emit: Emit, rank: int = 0
+    workload: Workload,
+    behaviour: CudaBehaviour | None,
+    emit: Emit,
+    rank: int = 0,
+    margin: int | None = None,
 ) -> TraceSource:
-    each = ShallowModels(WholeModel(workload, behaviour, rank))
+    each = ShallowModels(WholeModel(workload, behaviour, rank), margin)
     try:
         rule = trace_every_batch_size(
             workload, behaviour, lambda fraction: emit(Stage("trace", fraction)), rank, each
@@ -150,9 +160,11 @@ class KeptTraces:
             self._kept.popitem(last=False)
         return self._kept[workload]
 
-    def _trace(self, workload: Workload, behaviour: CudaBehaviour) -> TraceSource:
+    def _trace(
+        self, workload: Workload, behaviour: CudaBehaviour, margin: int | None
+    ) -> TraceSource:
         self._traced = True
-        return trace_workload(workload, behaviour, lambda event: self._emit(event))
+        return trace_workload(workload, behaviour, lambda event: self._emit(event), margin)
 
     def _warn(self, message: str) -> None:
         self._emit(Log(message, "warning"))

@@ -99,6 +99,26 @@ class InviteForm(forms.Form):
         return email
 
 
+class MemberSearch(forms.Form):
+    """Part of the name or the address of the members to list."""
+
+    q = forms.CharField(
+        label="Search",
+        required=False,
+        max_length=200,
+        widget=forms.TextInput(
+            attrs={
+                "type": "search",
+                "autocomplete": "off",
+                "spellcheck": "false",
+                "placeholder": "Name or e-mail",
+                "data-key": "/",
+                "data-key-label": "Search",
+            }
+        ),
+    )
+
+
 class RoleForm(forms.Form):
     """A new role for an account."""
 

@@ -7,7 +7,7 @@ import unicodedata
 from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Lower
 
 from memorymark_site.accounts import audit, sessions
@@ -24,10 +24,17 @@ class Inactive(Exception):
     """The account is deactivated and has to be reactivated first."""
 
 
-def all_members() -> QuerySet[User]:
-    """All accounts with their role and ``has_factor``: active ones first, then A to Z."""
+def all_members(search: str = "") -> QuerySet[User]:
+    """Accounts with their role and ``has_factor``: active ones first, then A to Z.
+
+    Args:
+        search: Part of a name or an e-mail address; empty for all.
+    """
     factors = Authenticator.objects.filter(user=OuterRef("pk"), type__in=SECOND)
     accounts = User.objects.select_related("viewer").annotate(has_factor=Exists(factors))
+    if search:
+        named = Q(username__icontains=search) | Q(email__icontains=search)
+        accounts = accounts.filter(named)
     return accounts.order_by("-is_active", Lower("username"))
 
 

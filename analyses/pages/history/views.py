@@ -42,6 +42,9 @@ from analyses.selectors import Count, slice_of, visible_to, with_decision
 from memorymark_site.operations.downloads import download
 
 PAGE_SIZE = 25
+MAX_PRINTED_COLUMNS = 14
+"""With more, landscape A4 is too narrow for a table: each analysis is printed as a block."""
+
 LAST_PAGE = 1_000_000
 
 Writer = Callable[[QuerySet[Analysis], Iterable[Column]], Iterator[str]]
@@ -106,6 +109,7 @@ def history(request: MemberRequest) -> HttpResponse:
         "query": query,
         "refresh": any(not row.is_final for row in page.rows),
         "ticked": ticked_in(given),
+        "is_wide": len(columns) > MAX_PRINTED_COLUMNS,
         "is_roomy": given.get("density") == ROOMY,
         "nav": "list",
     }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.template.loader import render_to_string
@@ -13,13 +16,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from memorymark_site.accounts import invitations, links, mail, members
-from memorymark_site.accounts.forms import InviteForm, RoleForm
+from memorymark_site.accounts.forms import InviteForm, MemberSearch, RoleForm
 from memorymark_site.accounts.links import passed_on
 from memorymark_site.accounts.models import Invitation
 from memorymark_site.accounts.roles import Role, member, needs, role_of
 
 LAST_ADMIN = "This is the lab's last admin. Make someone else an admin first."
 OWN_FACTORS = "Remove your own second factors on your account page."
+PAGE_SIZE = 25
 _GONE = "This invitation has already been accepted or revoked."
 
 
@@ -27,14 +31,22 @@ _GONE = "This invitation has already been accepted or revoked."
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def member_list(request: HttpRequest) -> HttpResponse:
-    """All members and the invitation form. A new link is shown in the answer to the form only."""
+    """The members and the invitation form. A new link is shown in the answer to the form only."""
     form = InviteForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         role, email = Role(form.cleaned_data["role"]), form.cleaned_data["email"]
         return _link(request, *invitations.invite(member(request), role, email))
+    search = MemberSearch(request.GET)
+    wanted = search.cleaned_data["q"] if search.is_valid() else ""
+    page = Paginator(members.all_members(wanted), PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "form": form,
-        "members": [(user, role_of(user) or "") for user in members.all_members()],
+        "search": search,
+        "wanted": wanted,
+        "page": page,
+        "query": urlencode({"q": wanted}) if wanted else "",
+        "here": f"?{request.GET.urlencode()}" if request.GET else "",
+        "members": [(user, role_of(user) or "") for user in page],
         "roles": Role.choices,
         "invitations": invitations.listed(),
         "sends_email": mail.sends_email(),
@@ -83,7 +95,9 @@ def change_role(request: HttpRequest, pk: int) -> HttpResponse:
     except members.Inactive:
         messages.warning(request, f"Reactivate {user.username} first.")
     own = user.pk == request.user.pk
-    return redirect("analyses:overview" if own and role is not Role.ADMIN else "accounts:members")
+    if own and role is not Role.ADMIN:
+        return redirect("analyses:overview")
+    return _back(request)
 
 
 @needs(Role.ADMIN)
@@ -92,7 +106,7 @@ def reactivate(request: HttpRequest, pk: int) -> HttpResponse:
     user = _member(pk)
     if members.reactivate(member(request), user):
         messages.success(request, f"{user.username} can sign in again.")
-    return redirect("accounts:members")
+    return _back(request)
 
 
 @needs(Role.ADMIN)
@@ -108,7 +122,7 @@ def remove_factors(request: HttpRequest, pk: int) -> HttpResponse:
             f"{user.username} now signs in with the password only. "
             "Make sure that the request really came from them.",
         )
-    return redirect("accounts:members")
+    return _back(request)
 
 
 @needs(Role.ADMIN)
@@ -121,7 +135,7 @@ def reset_link(request: HttpRequest, pk: int) -> HttpResponse:
         path = links.reset_path(member(request), user)
     except members.Inactive:
         messages.warning(request, f"Reactivate {user.username} first.")
-        return redirect("accounts:members")
+        return _back(request)
     hours = settings.PASSWORD_RESET_TIMEOUT // 3600
     context = {
         "address": passed_on(request, path),
@@ -161,6 +175,12 @@ def _send(request: HttpRequest, invitation: Invitation, address: str) -> str:
     except mail.NotSent as why:
         return f"The e-mail could not be sent: {why}. Send the link yourself."
     return f"We e-mailed it to {invitation.email}."
+
+
+def _back(request: HttpRequest) -> HttpResponse:
+    """Back to the members that were listed: a form's address has the search and the page."""
+    shown = {name: request.GET[name] for name in ("q", "page") if name in request.GET}
+    return redirect(reverse("accounts:members", query=shown or None))
 
 
 def _member(pk: int) -> User:

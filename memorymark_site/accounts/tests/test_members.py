@@ -16,6 +16,7 @@ from analyses.models import Status
 from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
 from memorymark_site.accounts import invitations, members
 from memorymark_site.accounts.models import Action, ApiToken, AuditEntry, Invitation
+from memorymark_site.accounts.pages.members import PAGE_SIZE
 from memorymark_site.accounts.roles import Role, role_of
 from memorymark_site.accounts.tests.mailing import wait_for_mail
 
@@ -311,3 +312,29 @@ def test_the_admin_site_cannot_create_accounts(page: Client) -> None:
 def test_a_deactivated_members_role_cannot_change(admin: User) -> None:
     with pytest.raises(members.Inactive):
         members.set_role(admin, make_user("gone", is_active=False), Role.ADMIN)
+
+
+def _names(html: str) -> list[str]:
+    return re.findall(r'<th scope="row">([^< ]+)', html)
+
+
+def test_members_are_listed_a_page_at_a_time_and_found_by_name_or_address(page: Client) -> None:
+    for number in range(PAGE_SIZE):
+        make_user(f"member{number:02}", email=f"m{number}@lab.example")
+    first = page.get(MEMBERS).content.decode()
+    assert f"{PAGE_SIZE + 1} accounts" in first
+    assert len(_names(first)) == PAGE_SIZE
+    last = f"member{PAGE_SIZE - 1:02}"
+    assert _names(page.get(f"{MEMBERS}?page=2").content.decode()) == [last]
+    assert _names(page.get(f"{MEMBERS}?q=MEMBER07").content.decode()) == ["member07"]
+    assert _names(page.get(f"{MEMBERS}?q=m8@lab").content.decode()) == ["member08"]
+    assert _names(page.get(f"{MEMBERS}?q=nobody").content.decode()) == []
+
+
+def test_a_change_returns_to_the_members_that_were_listed(page: Client) -> None:
+    user = make_user("grace")
+    html = page.get(f"{MEMBERS}?q=grace&page=1").content.decode()
+    action = f"/members/{user.pk}/role/?q=grace&amp;page=1"
+    assert f'action="{action}"' in html
+    answer = page.post(action.replace("&amp;", "&"), {"role": "viewer"})
+    assert answer["Location"] == f"{MEMBERS}?q=grace&page=1"
