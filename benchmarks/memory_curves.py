@@ -49,7 +49,7 @@ def memory_curves(workload: Workload, gpus: Iterable[Gpu]) -> Iterator[GpuCurve]
         NotAffine: If the step changes with the batch size.
     """
     workload = resolve(workload)
-    traces = SharedTraces(lambda behaviour: trace_every_batch_size(workload, behaviour))
+    traces = SharedTraces(lambda behaviour, _: trace_every_batch_size(workload, behaviour))
     with blaming_the_config(workload):
         for gpu in gpus:
             yield _curve(workload, gpu, traces.of(cuda_behaviour(gpu.compute_capability)))

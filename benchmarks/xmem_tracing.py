@@ -39,7 +39,7 @@ def _traces(model: str, optimizer: str, zero_grad: int) -> SharedTraces:
     program = Program.of(SCRIPT, arguments, "--batch-size")
     warn = logging.getLogger(__name__).warning
     return SharedTraces(
-        lambda behaviour: trace_script_at_every_batch_size(program, behaviour, warn)
+        lambda behaviour, _: trace_script_at_every_batch_size(program, behaviour, warn)
     )
 
 
