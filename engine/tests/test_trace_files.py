@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_tf32_has_the_traces_of_fp32(files: TraceFiles, made: list[Precision]) -
 @pytest.mark.slow
 def test_a_damaged_file_is_written_again(files: TraceFiles, made: list[Precision]) -> None:
     traced(files, asked())
-    (path,) = files.folder.iterdir()
+    (path,) = files.folder.glob("*.trace")
     whole = path.read_bytes()
     no_trace = zlib.compress(pickle.dumps(Path("/")))
     for content in (b"", b"not compressed", zlib.compress(b"no pickle"), no_trace):
@@ -157,3 +158,31 @@ def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.delenv(FOLDER_VARIABLE)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert trace_files() == TraceFiles(tmp_path / "memorymark" / "traces")
+
+
+def test_who_asks_for_the_same_at_once_has_it_traced_once(
+    files: TraceFiles, made: list[Precision]
+) -> None:
+    with ThreadPoolExecutor() as pool:  # a file is locked by who opened it, a process or a thread
+        first, second = pool.map(lambda _: traced(files, asked()).at(3), range(2))
+    assert made == [Precision.FP32]
+    assert first == second
+
+
+def test_nobody_waits_for_ever_for_another_process(
+    files: TraceFiles, made: list[Precision], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.traces.trace_files.MAX_WAIT_SECONDS", 0.05)
+    request = asked()
+    with files.traced_once(request.workload) as waited:
+        assert not waited
+        traced(files, request)
+    assert made == [Precision.FP32]
+
+
+def test_a_trace_that_fails_holds_nobody_back(files: TraceFiles) -> None:
+    workload = small_workload("bert")
+    with pytest.raises(RuntimeError), files.traced_once(workload):
+        raise RuntimeError
+    with files.traced_once(workload) as waited:
+        assert not waited

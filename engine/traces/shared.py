@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -40,6 +41,10 @@ class CachedOnDisk:
             families.append(Family(lookups, rule, workspace_bytes))
         return families
 
+    def traced_once(self) -> AbstractContextManager[bool]:
+        """:meth:`TraceFiles.traced_once` of this workload."""
+        return self.files.traced_once(self.workload)
+
     def save(self, family: Family) -> None:
         """Save traces beside those for other kinds of GPU."""
         saved = self.files.load(self.workload, self.warn) or []
@@ -73,6 +78,7 @@ class SharedTraces:
         self._trace_every = trace_every
         self.on_disk = on_disk
         self.families: list[Family] = []
+        self._saved_margin: int | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.families!r}, on_disk={self.on_disk!r})"
@@ -84,16 +90,27 @@ class SharedTraces:
 
     def at(self, batch_size: int, behaviour: CudaBehaviour) -> Trace:
         """The trace at a batch size for a GPU's behaviour: shared, found on disk, or made."""
-        trace = self._known(behaviour, batch_size, self.families)
-        found: list[Family] = []
-        if trace is None and self.on_disk is not None:
-            found = self.on_disk.load(behaviour)
-            trace = self._known(behaviour, batch_size, found)
-            self.families += [one for one in found if one.includes(behaviour)]
+        trace = self._found(batch_size, behaviour)
         if trace is not None:
             return trace
+        if self.on_disk is None:
+            return self._made(batch_size, behaviour)
+        with self.on_disk.traced_once() as waited:
+            trace = self._found(batch_size, behaviour) if waited else None
+            return self._made(batch_size, behaviour) if trace is None else trace
+
+    def _found(self, batch_size: int, behaviour: CudaBehaviour) -> Trace | None:
+        trace = self._known(behaviour, batch_size, self.families)
+        if trace is None and self.on_disk is not None:
+            saved = self.on_disk.load(behaviour)
+            trace = self._known(behaviour, batch_size, saved)
+            self.families += [one for one in saved if one.includes(behaviour)]
+            self._saved_margin = _margin_of(saved)
+        return trace
+
+    def _made(self, batch_size: int, behaviour: CudaBehaviour) -> Trace:
         recording = RecordingBehaviour(behaviour)
-        margin = _margin_of([*self.families, *found])
+        margin = _margin_of(self.families) or self._saved_margin
         source = self._trace_every(cast(CudaBehaviour, recording), margin)
         family = Family(recording.lookups, source, behaviour.cublas_workspace_bytes)
         self.families.append(family)

@@ -5,15 +5,17 @@ There is one file for each workload, named after a hash of it and of all that it
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import os
 import pickle
 import tempfile
+import time
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,7 +31,12 @@ FOLDER_VARIABLE = "ENGINE_TRACES"
 MAX_BYTES = 256 * 2**20
 """Limit of all files: the least recently used are removed. A workload takes 20 to 400 kB."""
 
+MAX_WAIT_SECONDS = 60.0
+"""Time to wait for another process to trace the same workload, before it is traced twice."""
+
 _SUFFIX = ".trace"
+_LOCK_SUFFIX = ".lock"
+_LOOK_SECONDS = 0.02
 _PACKAGE = __name__.removesuffix("traces.trace_files")  # ``memorymark.`` where installed
 
 
@@ -87,6 +94,30 @@ class TraceFiles:
         except OSError as error:
             warn(f"traces are not kept in {self.folder}: {error}")
 
+    @contextmanager
+    def traced_once(self, workload: Workload) -> Iterator[bool]:
+        """Keep other processes from tracing the same workload, for as long as the context lasts.
+
+        Yields whether it waited for another one, whose traces may be saved now. A process that ends
+        holds nobody back, whatever ended it. Where nothing can be written, nobody waits.
+        """
+        waited = False
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = self._path(workload).with_suffix(_LOCK_SUFFIX).open("ab")
+        except OSError:  # which save() tells of
+            yield waited
+            return
+        with file:
+            end = time.monotonic() + MAX_WAIT_SECONDS
+            while not _locked(file.fileno()) and time.monotonic() < end:
+                waited = True
+                time.sleep(_LOOK_SECONDS)
+            try:
+                yield waited
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)  # also for a fork that has the file open
+
     def _path(self, workload: Workload) -> Path:
         asked = json.dumps(workload.to_dict(), sort_keys=True)
         digest = hashlib.sha256(f"{self.code or _fingerprint()} {asked}".encode()).hexdigest()
@@ -102,6 +133,15 @@ class TraceFiles:
             with suppress(FileNotFoundError):  # another process was first
                 path.unlink()
             left -= stat.st_size
+
+
+def _locked(descriptor: int) -> bool:
+    """Lock a file; false if another process has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def trace_files() -> TraceFiles | None:
