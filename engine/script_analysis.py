@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import torch
 
@@ -23,8 +22,8 @@ from .gpus import LOCAL, Gpu
 from .gpus.known import known_gpus
 from .interface.batch_trials import BatchTrials
 from .interface.result import AnalysisResult, OptimizerStep
-from .interface.trial import Source, Trial
-from .measurement.analysis import On, findings, measured_with_snapshot, memory_predictor
+from .interface.trial import NO_FILES, Source, StepFiles, Trial
+from .measurement.analysis import On, findings, measured_with_files, memory_predictor
 from .measurement.device import device_for
 from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
@@ -372,14 +371,14 @@ def measure_script(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> F
 
 @libraries.kept()
 def measure_script_batch(
-    request: ScriptRequest, emit: Emit, snapshot_file: Path | None = None
+    request: ScriptRequest, emit: Emit, files: StepFiles = NO_FILES
 ) -> BatchTrials:
     """Measure one batch size, the request's current one, on the local device.
 
     Args:
         request: The request to measure.
         emit: Receives log lines.
-        snapshot_file: As for :func:`~engine.measurement.analysis.measure_batch`.
+        files: As for :func:`~engine.measurement.analysis.measure_batch`.
 
     Raises:
         InvalidInput: If the script does not exist, or the memory limit is missing or too high.
@@ -391,7 +390,7 @@ def measure_script_batch(
     size, limit = request.known_batch_size, request.memory_limit_bytes
     script = request.script_at(size)
     order = TrialOrder(script, size, limit, allocator=request.allocator)
-    trial = measured_with_snapshot(order, device, snapshot_file, emit)
+    trial = measured_with_files(order, device, files, emit)
     used = software.loaded()
     caveats = [*software.caveat(request.software, used), *_caveats(predicted=False)]
     return BatchTrials(gpu, [trial], caveats, used)

@@ -31,7 +31,7 @@ from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
 from ..versions import software
 from .exports import FLAGS as EXPORT_FLAGS
-from .exports import Exports, snapshot_file
+from .exports import Exports, measured_files
 from .pushing import Pushing
 from .recipe import FLAGS as RECIPE_FLAGS
 from .recipe import names_recipe, recipe_of, request_from, told
@@ -151,11 +151,11 @@ def measure(options: argparse.Namespace) -> int:
     if (script := _script_request(options)) is not None:
         return _measure_script(options, script)
     given = given_fields(options) | {"gpu": LOCAL}
-    request, file = request_from(options.recipe, given), snapshot_file(options)
+    request, files = request_from(options.recipe, given), measured_files(options)
     with progress() as emit:
         from ..measurement.analysis import measure_batch  # loads torch
 
-        gpu, trial, ran_on = measure_batch(request, emit, file)
+        gpu, trial, ran_on = measure_batch(request, emit, files)
     workload = request.workload
     plain = asdict(trial) | _token_speed(workload, trial) | {"workload": workload.to_dict()}
     plain |= {"measured_on": ran_on and asdict(ran_on)} | told(options.recipe)
@@ -164,11 +164,11 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def _measure_script(options: argparse.Namespace, script: ScriptRequest) -> int:
-    file = snapshot_file(options)
+    files = measured_files(options)
     with progress() as emit:
         from ..script_analysis import measure_script_batch  # loads torch
 
-        measured = measure_script_batch(script, emit, file)
+        measured = measure_script_batch(script, emit, files)
     return _answer_trial(options, script, measured)
 
 

@@ -1,4 +1,4 @@
-"""``--memory-snapshot FILE`` and ``--chrome-trace FILE``: a predicted step for other tools."""
+"""``--memory-snapshot FILE`` and ``--chrome-trace FILE``: a step for other tools."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ..allocator.options import AllocatorOptions
 from ..core.choices import Precision
 from ..core.errors import InvalidInput
 from ..interface.request import AnalysisRequest, Request
+from ..interface.trial import StepFiles
 
 if TYPE_CHECKING:
     from ..gpus import Gpu
@@ -89,23 +90,30 @@ class Exports:
         return Precision.TF32 if trace.tf32 else Precision.FP32, 1
 
 
-def add_measured_snapshot_flag(parser: Any) -> None:
-    """Add the flag to a command that measures one batch size."""
-    parser.add_argument(
+def add_measured_export_flags(parser: Any) -> None:
+    """Add the flags to a command that measures one batch size."""
+    group = parser.add_argument_group("files for other tools")
+    group.add_argument(
         FLAGS[_SNAPSHOT],
         metavar="FILE",
         help="run the steps once more and write PyTorch's own memory snapshot of them (.pickle), "
         "with Python's stacks, which pytorch.org/memory_viz opens; only with CUDA",
     )
+    group.add_argument(
+        FLAGS[_CHROME],
+        metavar="FILE",
+        help="run the steps once more and write the operators and kernels of one as PyTorch's "
+        "profiler sees them (.json, or .json.gz), which chrome://tracing and Perfetto open",
+    )
 
 
-def snapshot_file(options: argparse.Namespace) -> Path | None:
-    """The file for a memory snapshot that the flag names.
+def measured_files(options: argparse.Namespace) -> StepFiles:
+    """The files of a measured step that the flags name.
 
     Raises:
-        InvalidInput: If it cannot be written.
+        InvalidInput: If one cannot be written.
     """
-    return _file(options, _SNAPSHOT)
+    return StepFiles(_file(options, _SNAPSHOT), _file(options, _CHROME))
 
 
 def _file(options: argparse.Namespace, name: str) -> Path | None:

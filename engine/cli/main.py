@@ -29,7 +29,7 @@ from ..versions.releases import check_releases, described, naming_untested
 from . import commands, texts, validate
 from .check import add_check_command
 from .compare import COMPARE, add_software_flag, compare
-from .exports import add_export_flags, add_measured_snapshot_flag
+from .exports import add_export_flags, add_measured_export_flags
 from .flags import (
     ANALYZE,
     BATCH_SIZE,
@@ -193,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
     measure = _add(group, "measure", commands.measure, about, MEASURE, model="[MODEL]")
     commands.add_script_flags(measure)
     add_recipe_flags(measure)
-    add_measured_snapshot_flag(measure)
+    add_measured_export_flags(measure)
     add_sample_command(group)
     about = "compare all GPUs for a model, and changes to it, or for your script"
     plan = _add(group, "plan", commands.plan, about, PLAN, model="[MODEL]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 
 class Source(StrEnum):
@@ -83,3 +84,19 @@ class Trial:
     breakdown: dict[str, int] = field(default_factory=dict)
     alloc_retries: int | None = None
     failure: str = ""
+
+
+@dataclass(frozen=True)
+class StepFiles:
+    """Files to write of a measured step for other tools; ``None`` for those not wanted.
+
+    Attributes:
+        snapshot: Takes the CUDA caching allocator's snapshot.
+        chrome: Takes the trace of PyTorch's profiler.
+    """
+
+    snapshot: Path | None = None
+    chrome: Path | None = None
+
+
+NO_FILES = StepFiles()

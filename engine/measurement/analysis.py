@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -24,7 +23,7 @@ from ..gpus.fixed_costs import CUDNN_BYTES, fixed_costs
 from ..hub import resolve
 from ..interface.request import AnalysisRequest, Request
 from ..interface.result import AnalysisResult, Comparison, MeasuredOn, Phase
-from ..interface.trial import GpuFacts, Source, Trial
+from ..interface.trial import NO_FILES, GpuFacts, Source, StepFiles, Trial
 from ..parallel.interconnect import accumulation_caveats
 from ..prediction.analysis import curve, reporting_probe
 from ..prediction.caveats import smaller_multiple_caveat
@@ -36,7 +35,7 @@ from ..traces.source import TraceSource
 from ..traces.workloads import trace_request
 from ..tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .device import device_for, in_the_catalogue, local_price_per_hour
-from .parent import local_device, measure, measured_on, record, snapshot
+from .parent import local_device, measure, measured_on, profile, record, snapshot
 from .protocol import DeviceFacts, RecordedStep, TrialOrder
 from .rounds import about_rounds, comparable, measure_in_turn
 from .script_search import approach
@@ -289,14 +288,14 @@ def _with_breakdown(trial: Trial, step: RecordedStep) -> Trial:
 
 @libraries.kept()
 def measure_batch(
-    request: AnalysisRequest, emit: Emit, snapshot_file: Path | None = None
+    request: AnalysisRequest, emit: Emit, files: StepFiles = NO_FILES
 ) -> tuple[GpuFacts, Trial, MeasuredOn | None]:
     """Measure one batch size, the request's current one, on the local device.
 
     Args:
         request: The request to analyse; its GPU is ``local``.
         emit: Receives log lines.
-        snapshot_file: Takes the CUDA caching allocator's snapshot of a trial like it, if given.
+        files: Files to write of a trial like it.
 
     Returns:
         The device, the trial and, if it fits, what it ran on.
@@ -311,7 +310,7 @@ def measure_batch(
     gpu = device_for(request, device, request.workload)
     order = TrialOrder(resolve(request.workload), batch_size, request.memory_limit_bytes)
     order = replace(order, allocator=request.allocator)
-    trial = measured_with_snapshot(order, device, snapshot_file, emit)
+    trial = measured_with_files(order, device, files, emit)
     if not trial.fits:
         return gpu, trial, None
     if not trial.breakdown:
@@ -319,22 +318,25 @@ def measure_batch(
     return gpu, trial, _ran_on(order, emit)
 
 
-def measured_with_snapshot(
-    order: TrialOrder, device: DeviceFacts, snapshot_file: Path | None, emit: Emit
+def measured_with_files(
+    order: TrialOrder, device: DeviceFacts, files: StepFiles, emit: Emit
 ) -> Trial:
-    """Run a trial and, if a file is given, a second one for the allocator's snapshot.
+    """Run a trial, and one more for each file; a step that does not fit has no trace.
 
     Raises:
         InvalidInput: If the device has no CUDA caching allocator.
         MeasurementFailed: If a trial failed for a reason other than memory.
     """
-    if snapshot_file is not None and device.kind != "cuda":
+    if files.snapshot is not None and device.kind != "cuda":
         message = f"{device.name} has no CUDA caching allocator; `predict` writes a predicted one"
         raise InvalidInput({"memory_snapshot": message})
     trial = measure(order)
-    if snapshot_file is not None:
+    if files.snapshot is not None:
         emit(Log("Running the steps once more for the memory snapshot"))
-        snapshot(order, snapshot_file)
+        snapshot(order, files.snapshot)
+    if files.chrome is not None and trial.fits:
+        emit(Log("Running the steps once more for the profiler's trace"))
+        profile(order, files.chrome)
     return trial
 
 

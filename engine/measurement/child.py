@@ -6,6 +6,7 @@ Where several GPUs share the work, each has one of these processes.
 
 The order's first word says what is wanted: ``trial``; ``facts`` of the device, without an order;
 ``recording`` for where memory goes over a step; ``snapshot`` for the allocator's own snapshot;
+``profile`` for the profiler's trace;
 ``first-run`` for the time of the first step and those after it; ``environment`` for what all of
 that runs on. Until it arrives, the process does nothing with the device.
 """
@@ -31,6 +32,7 @@ from ..script.program import Program
 from . import cpu, cuda, mps, programs
 from .compilation import FirstRun, first_run
 from .environment import device_kind, here, measured_on
+from .profiling import ProfileWatch, profile_step
 from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
 
 Answer = Trial | RecordedStep | FirstRun | MeasuredOn
@@ -91,6 +93,8 @@ def _run_program(
             programs.record_program(order, device.program_recorder, done)
         case "snapshot":
             programs.run_program(order, device.SnapshotWatch(order), done)
+        case "profile":
+            programs.run_program(order, ProfileWatch(order), done)
         case "environment":
             programs.run_to_first_step(order, lambda: done(here()))
     programs.run_program(order, device.ProgramWatch(order), done)
@@ -105,6 +109,8 @@ def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
             return _run(device.record, order)
         case "snapshot":
             return _run(device.snapshot, order)
+        case "profile":
+            return _run(profile_step, order)
         case "first-run":
             return _run(first_run, order)
         case "environment":

@@ -215,7 +215,7 @@ def _begin_snapshot(order: TrialOrder) -> None:
 def _write_snapshot(order: TrialOrder) -> None:
     """Write it as ``torch.cuda.memory._dump_snapshot`` does; of a group, the first GPU's."""
     if order.rank == 0:
-        Path(order.snapshot_file).write_bytes(pickle.dumps(torch.cuda.memory._snapshot()))
+        Path(order.file).write_bytes(pickle.dumps(torch.cuda.memory._snapshot()))
 
 
 class _History:

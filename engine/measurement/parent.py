@@ -84,8 +84,22 @@ def snapshot(order: TrialOrder, file: Path) -> Trial:
     Raises:
         MeasurementFailed: If it failed for a reason other than memory.
     """
-    wanted = replace(order, snapshot_file=os.fspath(file.resolve()))
-    return _trial_of(_ask_for("snapshot", wanted))
+    return _trial_of(_ask_for("snapshot", replace(order, file=os.fspath(file.resolve()))))
+
+
+def profile(order: TrialOrder, file: Path) -> Trial:
+    """Run a trial that times nothing, and write a trace of one of its steps into a file.
+
+    Of several GPUs it is that of the first.
+
+    Args:
+        order: The trial to run, which fits.
+        file: Takes the operators and kernels, as PyTorch's profiler writes them for Chrome.
+
+    Raises:
+        MeasurementFailed: If it failed.
+    """
+    return _trial_of(_ask_for("profile", replace(order, file=os.fspath(file.resolve()))))
 
 
 def measured_on(order: TrialOrder) -> MeasuredOn:

@@ -80,7 +80,8 @@ class TrialOrder:
             of this process's environment.
         rank: The number of this GPU among those that share the work.
         meeting_file: The file through which their processes find each other.
-        snapshot_file: The file that takes the allocator's snapshot, where that is the order.
+        file: The file that takes the allocator's snapshot or the profiler's trace, where that is
+            the order.
     """
 
     workload: Workload | Factory | Program
@@ -90,7 +91,7 @@ class TrialOrder:
     allocator: str = ""
     rank: int = 0
     meeting_file: str = ""
-    snapshot_file: str = ""
+    file: str = ""
 
     @property
     def world_size(self) -> int:
