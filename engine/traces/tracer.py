@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from torch.utils._pytree import tree_map
@@ -83,12 +83,6 @@ def meta_model(workload: Workload, rank: int = 0) -> torch.nn.Module:
         return cast_trained(model, workload)
 
 
-@lru_cache(maxsize=2)
-def _kept_meta_model(workload: Workload, rank: int) -> torch.nn.Module:
-    """The same, for one GPU after another."""
-    return meta_model(workload, rank)
-
-
 def trace_model(
     model: torch.nn.Module,
     workload: Workload,
@@ -163,7 +157,7 @@ class WholeModel:
     @cached_property
     def model(self) -> torch.nn.Module:
         """The model on the meta device, of which every trace takes a copy."""
-        return _kept_meta_model(self.workload, self.rank)
+        return meta_model(self.workload, self.rank)
 
     def at(self, batch_size: int) -> Trace:
         return self.trace(copy.deepcopy(self.model), batch_size)
