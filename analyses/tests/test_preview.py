@@ -19,6 +19,7 @@ from analyses.pages.new.values import default_values
 from analyses.tests.factories import make_trial, make_user
 from analyses.tests.query_answers import answer_next, make_prediction, take_next
 from engine.core.sizes import gib_number
+from engine.events import Answer
 from engine.gpus import GPUS
 
 A10_BYTES = GPUS["a10"].total_bytes
@@ -148,24 +149,29 @@ def test_a_missing_worker_is_reported_immediately(page: Client) -> None:
     assert "hx-get" not in shown
 
 
-def test_the_panel_stops_waiting_for_a_missing_worker(
+def test_the_panel_stops_waiting_for_a_worker_that_has_gone(page: Client, node: Node) -> None:
+    address = polled(typed(page))
+    Node.objects.all().delete()
+    shown = text_of(page.get(address))
+    assert "No worker is online" in shown
+    assert "hx-get" not in shown
+
+
+def test_the_panel_says_that_workers_are_busy_and_waits_for_them(
     page: Client, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = polled(typed(page))
     monkeypatch.setattr(views, "PATIENCE_SECONDS", -1)
     shown = text_of(page.get(address))
-    assert "No worker has answered yet. You can still select Analyze." in shown
-    assert "hx-get" not in shown
+    assert "The workers are busy" in shown
+    assert "You can still select Analyze." in shown
+    assert page.get(polled(shown)).status_code == 204
 
-
-def test_the_panel_keeps_waiting_for_a_busy_worker(
-    page: Client, node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = polled(typed(page))
-    take_next()
-    monkeypatch.setattr(views, "PATIENCE_SECONDS", -1)
-    running = text_of(page.get(address))
-    assert page.get(polled(running)).status_code == 204
+    running = take_next()
+    assert "busy" not in text_of(page.get(polled(shown)))
+    assert running is not None
+    lease.finish(running, Answer(make_prediction(16)))
+    assert "Yes, it fits" in text_of(page.get(polled(shown)))
 
 
 def test_a_polling_page_keeps_its_query_alive(page: Client, node: Node) -> None:
@@ -230,7 +236,7 @@ def test_invalid_addresses_do_no_harm(page: Client, node: Node) -> None:
     typed(page)
     pk = Query.objects.get().pk
     shown = text_of(page.get(f"{URL}{pk}/?since=\u0664x&seen=dancing"))
-    assert "No worker has answered yet" in shown
+    assert "The workers are busy" in shown
 
 
 def test_the_panel_requires_a_login(client: Client, db: None) -> None:

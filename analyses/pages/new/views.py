@@ -36,10 +36,11 @@ SHORT_WAIT_SECONDS = 0.3
 """A prediction from stored traces takes less, so the panel changes once and does not flicker."""
 
 PATIENCE_SECONDS = 10
-"""Time a page waits for a worker to take its query."""
+"""Time after which a page says that no worker has taken its query yet."""
 
 NOT_ONE_GPU = "Only one batch on one GPU is predicted while you type."
-NOT_TAKEN = "No worker has answered yet. You can still select Analyze."
+PREDICTING = "Predicting…"
+NOT_TAKEN = "Predicting… The workers are busy with other requests. You can still select Analyze."
 
 
 @needs(Role.MEMBER)
@@ -146,7 +147,7 @@ def preview_state(request: MemberRequest, pk: int) -> HttpResponse:
 
 @dataclass(frozen=True)
 class Wait:
-    """The state of a waiting panel: status shown, start in Unix time, and GPU to measure on."""
+    """The state of a waiting panel: text shown, start in Unix time, and GPU to measure on."""
 
     seen: str
     since: int
@@ -169,16 +170,15 @@ def _state(request: MemberRequest, query: Query, wait: Wait) -> HttpResponse:
     """The panel for a query; it polls until the query has ended."""
     if query.is_final:
         return _panel(request, preview_of(query, wait.measured))
-    if query.status == QueryStatus.WAITING:
-        if not queries.worker_is_online():
-            return _panel(request, Preview(headline=queries.NO_WORKER))
-        if wait.is_over:
-            return _panel(request, Preview(headline=NOT_TAKEN))
-    if query.status == wait.seen:
+    is_waiting = query.status == QueryStatus.WAITING
+    if is_waiting and not queries.worker_is_online():
+        return _panel(request, Preview(headline=queries.NO_WORKER))
+    text = NOT_TAKEN if is_waiting and wait.is_over else PREDICTING
+    if text == wait.seen:
         return HttpResponse(status=204)
-    shown = {"seen": query.status, "since": wait.since, "gpu": wait.measured}
+    shown = {"seen": text, "since": wait.since, "gpu": wait.measured}
     address = reverse("analyses:preview-state", args=[query.pk])
-    return _panel(request, Preview(), f"{address}?{urlencode(shown)}")
+    return _panel(request, Preview(headline=text), f"{address}?{urlencode(shown)}")
 
 
 def _panel(request: MemberRequest, shown: Preview, poll_address: str = "") -> HttpResponse:
