@@ -179,9 +179,9 @@ class CachingAllocator:
                 raise AllocatorOutOfMemory(size, self.allocated_bytes, self.reserved_bytes)
         start, held = block
         self._blocks[start] = held
-        self.allocated_bytes += held
-        if self.allocated_bytes > self.peak_allocated_bytes:
-            self.peak_allocated_bytes = self.allocated_bytes
+        allocated = self.allocated_bytes = self.allocated_bytes + held
+        if allocated > self.peak_allocated_bytes:
+            self.peak_allocated_bytes = allocated
         return start
 
     def free(self, handle: int) -> None:
@@ -300,8 +300,8 @@ def replay(
     peak, peak_index = 0, -1
     failed_index: int | None = None
     for index, (kind, tensor) in enumerate(_until_settled(allocator, events, again, times)):
-        if kind == FREE and tensor in handles:
-            free(handles.pop(tensor))
+        if kind == FREE and (handle := handles.pop(tensor, None)) is not None:
+            free(handle)
         elif kind == ALLOCATE and tensor not in handles:
             try:
                 if streams:

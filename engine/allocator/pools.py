@@ -82,24 +82,41 @@ class Pool:
 
     def take(self, rounded: int) -> Block | None:
         """The best-fitting free block, split if worth it; ``None`` if there is none."""
-        index = bisect_left(self._by_size, rounded << ADDRESS_BITS)
-        if index == len(self._by_size):
+        by_size = self._by_size
+        index = bisect_left(by_size, rounded << ADDRESS_BITS)
+        if index == len(by_size):
             return None
-        return self._carve(*self._pick(index), rounded)
+        # As _pick and _carve do; a replay spends most of its time here and in give.
+        key = by_size.pop(index)
+        start, size = key & ADDRESS_MASK, key >> ADDRESS_BITS
+        del self._by_start[start]
+        rest = size - rounded
+        if rest < self._smallest:
+            del self._by_end[start + size]
+            return start, size
+        after = start + rounded
+        self._by_start[after] = rest
+        self._by_end[start + size] = after
+        insort(by_size, rest << ADDRESS_BITS | after, 0, index)
+        return start, rounded
 
     def give(self, start: int, size: int) -> None:
         """Free a block, and join it with the free blocks on either side of it."""
-        before = self._by_end.pop(start, None)
+        by_size, by_start, by_end = self._by_size, self._by_start, self._by_end
+        before = by_end.pop(start, None)
         if before is not None:
-            before_size = self._by_start.pop(before)
-            self._forget(before, before_size)
+            before_size = by_start.pop(before)
+            del by_size[bisect_left(by_size, before_size << ADDRESS_BITS | before)]
             start = before
             size += before_size
-        after_size = self._by_start.pop(start + size, None)
+        after = start + size
+        after_size = by_start.pop(after, None)
         if after_size is not None:
-            self._forget(start + size, after_size)
+            del by_size[bisect_left(by_size, after_size << ADDRESS_BITS | after)]
             size += after_size
-        self._add_free(start, size)
+        by_start[start] = size
+        by_end[start + size] = start
+        insort(by_size, size << ADDRESS_BITS | start)
 
     def grow(self, rounded: int, room: int | None) -> Block | None:
         """A block from memory that is requested from CUDA.
