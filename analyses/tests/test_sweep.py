@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -89,7 +90,26 @@ def test_a_sweep_is_bounded(page: Client, models: list[str], gpus: list[str], sa
 
 def test_one_that_cannot_be_is_named_and_none_is_submitted(page: Client) -> None:
     form = refused(page, compared_gpus=["a10", "t4"], precision="bf16-mixed")
-    assert str(form.errors["precision"][0]).startswith("NVIDIA T4: NVIDIA T4 has no bf16")
+    said = str(form.errors["compared_precisions"][0])
+    assert said.startswith("NVIDIA T4: NVIDIA T4 has no bf16")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"compared_precisions": ["fp32", "bf16-mixed"], "gpu": "t4"}, "compared_precisions"),
+        ({"compared_gpus": ["a10", "l4"], "current_batch_size": "many"}, "compared_batches"),
+        ({"compared_gpus": ["a10", "none-such"]}, "compared_gpus"),
+    ],
+)
+def test_every_message_stands_where_the_page_shows_an_input(
+    page: Client, wrong: dict[str, Any], place: str
+) -> None:
+    form = refused(page, **wrong)
+    assert list(form.errors) == [place]
+    html = page.post(NEW, fields(**wrong)).content.decode()
+    (classes,) = re.findall(rf'class="(field [^"]*field-{place}[^"]*)"', html)
+    assert "field-wrong" in classes.split()
 
 
 def test_a_wrong_batch_is_named_at_the_batches(page: Client) -> None:

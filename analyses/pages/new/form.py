@@ -300,9 +300,12 @@ class AnalysisForm(forms.Form):
 
     def _place_of(self, name: str) -> str | None:
         """The input that shows the messages of an engine's field; ``None``: above the form."""
+        if self.question is Question.COMPARE:  # whose page hides the inputs of one value
+            compared = {field.name for field in self.compared()}
+            if INPUTS.get(name) in compared:
+                return INPUTS[name]
         if name == "current_batch_size":
-            is_swept = self.question is Question.COMPARE and self.cleaned_data[BATCHES]
-            return BATCHES if is_swept else BATCH_OF.get(self.question, name)
+            return BATCH_OF.get(self.question, name)
         if name == "model" and self.cleaned_data["model"] == OTHER_MODEL:
             return "other_model"
         return name if name in self.fields else None
