@@ -16,6 +16,13 @@ PATIENCE_MS = 60_000
 ANSWER_MS = 900_000
 """An answer takes seconds."""
 
+SAMPLE = {"model": "distilbert", "gpu": "a10", "current_batch_size": "8"}
+"""The analysis of tests that need any. Equal ones share their answer and their plan, which takes
+half a minute of a core."""
+
+OTHER_SAMPLE = SAMPLE | {"gpu": "t4"}
+"""One of another GPU, for tests that need two."""
+
 Send = Callable[..., APIResponse]
 """Posts a body to an address."""
 

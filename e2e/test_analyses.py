@@ -21,7 +21,7 @@ from engine.core.numbers import usd
 
 pytestmark = pytest.mark.e2e
 
-SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true"}
+SLOW = {"model": "gpt2", "gpu": "h100", "precision": "bf16-true"}
 """An analysis that takes long enough to watch, at a sequence length that was not traced before."""
 
 
@@ -67,7 +67,7 @@ def test_adopting_a_recommendation_turns_its_savings_from_potential_to_realised(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member, **PHONE)
-    pk = doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    pk = doing.analyze(page, **doing.SAMPLE)
     verdict = doing.wait_for_verdict(page)
     assert re.search(r"[Bb]atch [\d,]+", verdict)
     (row,) = [r for r in _csv(page, "/savings/analyses.csv") if r["analysis"] == str(pk)]
@@ -82,7 +82,7 @@ def test_adopting_a_recommendation_turns_its_savings_from_potential_to_realised(
     assert realised > 0.0
     assert potential == 0.0
 
-    doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    doing.analyze(page, **doing.SAMPLE)
     doing.wait_for_verdict(page)
     assert _savings_of(page, member.name) == (realised, 0.0)  # a repeat counts only once
 
@@ -128,8 +128,8 @@ def test_two_analyses_can_be_compared_from_the_history(
 ) -> None:
     page = open_page(site, member, **PHONE)
     pks = []
-    for gpu in ("a10", "t4"):
-        pks.append(doing.analyze(page, model="distilbert", gpu=gpu, current_batch_size="8"))
+    for sample in (doing.SAMPLE, doing.OTHER_SAMPLE):
+        pks.append(doing.analyze(page, **sample))
         doing.wait_for_verdict(page)
     page.goto(f"/history/?member={member.name}")
     for pk in pks:
@@ -157,8 +157,8 @@ def test_the_exports_contain_exactly_what_the_page_shows(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
-    for batch in ("4", "8"):
-        doing.analyze(page, model="distilbert", gpu="l4", current_batch_size=batch)
+    for sample in (doing.SAMPLE, doing.OTHER_SAMPLE):
+        doing.analyze(page, **sample)
         doing.wait_for_verdict(page)
     page.goto(f"/history/?member={member.name}&sort=when")
     shown = page.locator(".row-id").all_inner_texts()
@@ -207,7 +207,7 @@ def test_changed_assumptions_update_the_savings_in_place(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
-    doing.analyze(page, model="distilbert", gpu="a10", current_batch_size="4")
+    doing.analyze(page, **doing.SAMPLE)
     doing.wait_for_verdict(page)
     page.get_by_role("tab", name="Speed").click()
     before = page.locator("#estimate").inner_text()
@@ -220,7 +220,7 @@ def test_changed_assumptions_update_the_savings_in_place(
 
 def test_everything_works_without_javascript(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member, javascript=False)
-    pk = doing.analyze(page, model="bert", gpu="t4", current_batch_size="8")
+    pk = doing.analyze(page, **doing.OTHER_SAMPLE)
     doing.wait_for_verdict(page)  # the page reloads itself
     page.get_by_role("button", name="Adopt", exact=True).click()
     expect(page.locator("#decision").get_by_role("button", name="Undo adoption")).to_be_visible()

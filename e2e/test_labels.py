@@ -46,7 +46,7 @@ def test_the_second_to_save_can_keep_the_saved_version(
 def _conflict(site: Site, member: Account, open_page: Open, watch: Watch) -> Page:
     """The member's window after both opened the form and the admin saved first."""
     page = open_page(site, member)
-    pk = doing.analyze(page, model="distilbert", gpu="t4", current_batch_size="8")
+    pk = doing.analyze(page, **doing.SAMPLE)
     doing.wait_for_verdict(page)
     hers = open_page(site, Account(ADMIN, ADMIN_PASSWORD))
     for window in (page, hers):
@@ -77,7 +77,7 @@ def test_tags_are_edited_in_their_row_by_the_keyboard(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
-    pk = doing.analyze(page, model="distilbert", gpu="t4", current_batch_size="16")
+    pk = doing.analyze(page, **doing.SAMPLE)
     doing.wait_for_verdict(page)
     page.goto("/history/")
     edit = page.get_by_label(f"Edit tags of #{pk}")

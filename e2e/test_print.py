@@ -27,13 +27,13 @@ def _print(page: Page, width: int = A4_WIDTH) -> None:
 
 def test_an_answer_prints_with_all_its_parts(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
-    doing.analyze(page, model="bert", gpu="a10")
+    doing.analyze(page, **doing.SAMPLE)
     doing.wait_for_verdict(page)
     doing.wait_for_ladder(page)
     _print(page)
     timeline = page.locator("[data-chart=timeline-figure]")
     expect(timeline.locator("svg.main-svg").first).to_be_visible()
-    for heading in ("Trials", "What if?", "Memory over one training step (batch 16)"):
+    for heading in ("Trials", "What if?", "Memory over one training step (batch 8)"):
         expect(page.get_by_role("heading", name=heading)).to_be_visible()
     for gone in (".sections", ".proof-tabs", ".site-header", ".decision .actions"):
         expect(page.locator(gone).first).to_be_hidden()
@@ -46,7 +46,7 @@ def test_charts_are_drawn_without_scrolling_for_a_picture_of_the_page(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
-    doing.analyze(page, model="bert", gpu="a10")
+    doing.analyze(page, **doing.SAMPLE)
     doing.wait_for_verdict(page)
     page.reload()
     timeline = page.locator("[data-chart=timeline-figure] svg.main-svg").first
@@ -58,7 +58,7 @@ def test_charts_are_drawn_without_scrolling_for_a_picture_of_the_page(
 
 def test_printed_savings_keep_the_tables(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
-    doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    doing.analyze(page, **doing.SAMPLE)
     doing.wait_for_verdict(page)
     page.goto("/savings/")
     _print(page)
@@ -75,7 +75,7 @@ def test_a_printed_history_is_no_wider_than_its_landscape_page(
 ) -> None:
     page = open_page(site, member)
     long_names = ["w" * 40, "of many words that wrap at their spaces"]
-    number = doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    number = doing.analyze(page, **doing.SAMPLE)
     doing.wait_for_verdict(page)
     page.goto("/history/")
     page.get_by_label(f"Edit tags of #{number}").click()
@@ -98,7 +98,7 @@ def test_a_history_with_all_columns_prints_each_analysis_as_a_block(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
-    doing.analyze(page, model="bert", gpu="a10", current_batch_size="8")
+    doing.analyze(page, **doing.SAMPLE)
     doing.wait_for_verdict(page)
     page.goto("/history/")
     boxes = page.locator("input[name=columns]")

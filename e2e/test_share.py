@@ -16,7 +16,7 @@ def test_a_share_link_shows_the_answer_until_it_is_revoked(
     site: Site, member: Account, open_page: Open, watch: Watch
 ) -> None:
     page = open_page(site, member, **PHONE)
-    pk = doing.analyze(page, model="distilbert", gpu="t4", current_batch_size="8")
+    pk = doing.analyze(page, **doing.SAMPLE)
     verdict = doing.wait_for_verdict(page)
     page.locator("#decision").get_by_role("link", name="Share").click()
     page.get_by_role("button", name="Create link").click()
