@@ -182,6 +182,14 @@ def test_ones_own_recommendations_are_not_mentioned_to_oneself(page: Client, mem
     assert "Whom to ask" not in html
 
 
+@pytest.mark.parametrize(("batch", "said"), [(64, "batch 16 to 64"), (16, "batch 16")])
+def test_a_recommendation_that_keeps_the_batch_does_not_name_it_twice(
+    page: Client, member: User, batch: int, said: str
+) -> None:
+    make_analysis(member, Status.SUCCEEDED, usd_per_year=100.0, recommended_batch_size=batch)
+    assert f'<p class="quiet">{said}, ' in html_of(page)
+
+
 def test_charts_say_in_words_what_they_show(page: Client, member: User) -> None:
     make_analysis(member, Status.SUCCEEDED)
     html = html_of(page)
