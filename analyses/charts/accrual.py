@@ -20,6 +20,7 @@ PARTS = {"verified": "Verified", "self_reported": "Self-reported", POTENTIAL: "P
 
 
 _FEW_DAYS, _A_YEAR = 100, 366
+_CENTS_BELOW_USD = 5.0
 
 
 def accrual_chart(points: Sequence[Point], projection: Projection | None = None) -> PlotlyDict:
@@ -42,7 +43,7 @@ def accrual_chart(points: Sequence[Point], projection: Projection | None = None)
             **SPIKE,
             "automargin": True,
         },
-        "yaxis": axis("Saved, USD", "$,~s"),
+        "yaxis": axis("Saved, USD", _usd_format(data)),
     }
     return {"data": data, "layout": layout}
 
@@ -53,6 +54,12 @@ def _tick_format(points: Sequence[Point], projection: Projection | None) -> str:
     if days < _FEW_DAYS:
         return "%-d %b"
     return "%b" if days <= _A_YEAR else "%b %y"
+
+
+def _usd_format(traces: Sequence[PlotlyDict]) -> str:
+    """Labels with k and M, unless ticks are cents apart, which would be m for thousandths."""
+    largest = max(amount for trace in traces for amount in trace["y"])
+    return "$,.2f" if largest < _CENTS_BELOW_USD else "$,~s"
 
 
 def _area(points: Sequence[Point], part: str) -> PlotlyDict:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyses.charts.accrual import Plot, accrual_plot
+from analyses.charts.accrual import Plot, accrual_chart, accrual_plot
 from analyses.models import Analysis, CountedSavings, RunSavings, Status
 from analyses.savings.accrual import Amount, Saved, ledger, saved_by, saved_by_workload
 from analyses.savings.certainty import counted, counts_at_low_end
@@ -207,3 +207,9 @@ def test_the_report_marks_round_values_up_to_its_total(total: float) -> None:
     assert (places[0], places[-1] >= Plot.top - 0.01) == (Plot.bottom, True)
     assert all(label.lstrip("$")[0] in "0123456789" for _, label in marks)
     assert total < 1 or max(len(label) for _, label in marks) <= MAX_LABEL
+
+
+@pytest.mark.parametrize(("total", "shown"), [(0.0, "$,.2f"), (0.8, "$,.2f"), (2_000.0, "$,~s")])
+def test_the_axis_of_cents_has_no_prefix_for_thousandths(total: float, shown: str) -> None:
+    points = [(date(2026, 3, 1), Saved()), (date(2026, 3, 31), Saved(verified=Amount(usd=total)))]
+    assert accrual_chart(points)["layout"]["yaxis"]["tickformat"] == shown
