@@ -70,6 +70,21 @@ def test_a_period_without_jobs_says_so(page: Client, member: User) -> None:
     assert "No jobs ended in this period" in _text(page, f"{URL}?from=2020-01-01&to=2020-01-02")
 
 
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ("", f"{datetime.now(UTC):%Y}-01-01"),
+        ("?from=2020-01-01", "2020-01-01"),
+        ("?period=all", ""),
+    ],
+)
+def test_the_form_starts_with_the_period_that_is_shown(
+    page: Client, member: User, asked: str, first: str
+) -> None:
+    make_training_job(member)
+    assert f'name="from" value="{first}"' in _text(page, URL + asked)
+
+
 def test_a_job_counts_in_the_period_in_which_it_ended(member: User) -> None:
     ended = datetime(2026, 3, 1, 0, 30, tzinfo=UTC)
     begun = ended - timedelta(hours=2)
