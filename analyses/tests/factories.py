@@ -92,7 +92,7 @@ NEW_IN_WORKLOADS = (
     "context_parallel", "context_rotation", "expert_parallel", "expert_load",
     "stage_layers", "reduce_bucket_size", "overlap_comm", "config",
 )  # fmt: skip
-"""What the first version of MemoryMark did not store."""
+"""Fields that the first version of MemoryMark did not store."""
 
 
 def make_user(username: str = "ada", **fields: Any) -> User:

@@ -380,7 +380,7 @@ def test_each_address_only_serves_those_it_is_for(lab: Lab, route: str) -> None:
 
 
 _ANSWERS = (200, 201, 202, 204, 302, 400, 404, 409, 503)
-"""What is no refusal; 404 is what the set-up page says, and 503 what /health says in a test."""
+"""Statuses that refuse nobody: the set-up page answers 404, and /health 503 in a test."""
 
 
 @pytest.mark.parametrize("route", THEIRS)
