@@ -27,8 +27,10 @@ def project_name(text: str) -> str:
     name = " ".join(text.split())
     if storable(name) != name:
         raise BadProject("it contains a NUL or half a surrogate pair. Remove it")
-    if len(name) > Project.LONGEST:
-        raise BadProject(f"it has {len(name)} characters. A project has at most {Project.LONGEST}")
+    if len(name) > Project.MAX_LENGTH:
+        raise BadProject(
+            f"it has {len(name)} characters. A project has at most {Project.MAX_LENGTH}"
+        )
     if name.lower() == NO_PROJECT:
         raise BadProject(f"“{name}” means no project. Choose another name, or leave it empty")
     return name

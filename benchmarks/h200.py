@@ -32,7 +32,7 @@ TRIALS = Path(__file__).parent / "data" / "h200.csv"
 LAUNCH_SECONDS = 27.5e-6
 """By the self-check on the machine of the first rows. Two others there found 34 and 41 µs."""
 MIN_STEPS = 10
-"""Of fewer, nothing is said apart."""
+"""Steps below which a group has no row of its own."""
 HOSTS = ("not known", "by a self-check", "by the smallest batch")
 
 

@@ -42,7 +42,7 @@ MIN_LINES = 16
 taken to be as long as the longest can be; runs with fewer are set aside."""
 _STEPS = 4
 
-LONGEST, PIXELS = 128, 86
+MAX_LENGTH, PIXELS = 128, 86
 """Tokens in the longest lines, and pixels per side of the images."""
 
 
@@ -317,7 +317,7 @@ def question(comparison: Comparison) -> Question | None:
         batch_size=run.batch_size,
         optimizer=run.optimizer.lower(),
         precision="fp32",
-        sequence_length=None if network else LONGEST,
+        sequence_length=None if network else MAX_LENGTH,
         image_size=PIXELS if network else None,
         checkpointing=False,
         total_bytes=run.total_bytes - PLACES[run.gpu].context_bytes,

@@ -22,7 +22,7 @@ import torch
 STEPS = 4
 PIXELS, CLASSES = 86, 10
 """CIFAR-10's images, enlarged. Its classes are fewer than most of these networks distinguish."""
-LONGEST = 128
+MAX_LENGTH = 128
 
 NETWORKS: dict[str, tuple[str, dict[str, int]]] = {
     "VGG16": ("vgg16", {}),
@@ -151,8 +151,8 @@ def _images(batch_size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 def _texts(batch_size: int, vocabulary: int) -> Iterator[dict[str, torch.Tensor]]:
     """Lines of text, all but the longest padded."""
     for _ in range(STEPS):
-        token_ids = torch.randint(0, vocabulary, (batch_size, LONGEST))
-        mask = torch.ones(batch_size, LONGEST, dtype=torch.long)
+        token_ids = torch.randint(0, vocabulary, (batch_size, MAX_LENGTH))
+        mask = torch.ones(batch_size, MAX_LENGTH, dtype=torch.long)
         mask[1:, -1] = 0
         yield {"input_ids": token_ids, "attention_mask": mask, "labels": token_ids.clone()}
 

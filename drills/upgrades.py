@@ -11,7 +11,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.state import ProjectState
 from django.utils import timezone
 
-from analyses.tests.factories import make_request, make_result, of_first_version
+from analyses.tests.factories import make_request, make_result
+from analyses.tests.first_version import of_first_version
 from memorymark_site.operations.backup import steps
 
 _APP = "analyses"

@@ -1,4 +1,4 @@
-"""What a test run has started ends with it, even where a signal ends it before its fixtures."""
+"""Processes of a test run end with it, even where a signal ends it before its fixtures."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from analyses import selectors
 from analyses.api.schema import described
 from analyses.api.serializers import serializer_of
 from analyses.api.views import ApiView, member_of
-from analyses.pages.compare.columns import FEWEST, MOST, Choice, Column, columns_of
+from analyses.pages.compare.columns import MAX_ANALYSES, MIN_ANALYSES, Choice, Column, columns_of
 from analyses.pages.compare.releases import ReleaseChange, release_change
 from analyses.pages.compare.rows import Cell, answer_rows, setting_rows
 from analyses.pages.compare.verdict import verdict
@@ -114,8 +114,8 @@ class Compare(ApiView[Any]):
         found = visible.select_related("owner").in_bulk(choice.ids)
         choice = choice.of_those_found(found)
         problems = list(choice.problems)
-        if not problems and len(choice.ids) < FEWEST:
-            problems = [f"select {FEWEST} to {MOST} analyses, such as ids=3,5"]
+        if not problems and len(choice.ids) < MIN_ANALYSES:
+            problems = [f"select {MIN_ANALYSES} to {MAX_ANALYSES} analyses, such as ids=3,5"]
         if problems:
             raise ValidationError({"ids": problems})
         based = Choice.read(_only(query, "ids", "base"))

@@ -23,7 +23,7 @@ HEADER = "Idempotency-Key"
 KEPT = timedelta(hours=24)
 KEY = OpenApiParameter(
     HEADER,
-    {"type": "string", "minLength": 1, "maxLength": IdempotencyKey.LONGEST},
+    {"type": "string", "minLength": 1, "maxLength": IdempotencyKey.MAX_LENGTH},
     OpenApiParameter.HEADER,
     description="Your own key for this request, such as a UUID. Sent again within 24 hours, "
     "it returns the analysis that it created before, with `Idempotency-Replayed: true`.",
@@ -47,9 +47,9 @@ def key_of(request: Request) -> str | None:
     key = request.headers.get(HEADER)
     if key is None:
         return None
-    if not (0 < len(key) <= IdempotencyKey.LONGEST and key.isascii() and key.isprintable()):
+    if not (0 < len(key) <= IdempotencyKey.MAX_LENGTH and key.isascii() and key.isprintable()):
         raise ValidationError(
-            {HEADER: [f"send 1 to {IdempotencyKey.LONGEST} printable ASCII characters"]}
+            {HEADER: [f"send 1 to {IdempotencyKey.MAX_LENGTH} printable ASCII characters"]}
         )
     return key
 
@@ -57,7 +57,7 @@ def key_of(request: Request) -> str | None:
 def is_replay(request: Request) -> bool:
     """Whether this key of the member's has created an analysis in the last day."""
     key = request.headers.get(HEADER)
-    if not key or len(key) > IdempotencyKey.LONGEST or not key.isascii():
+    if not key or len(key) > IdempotencyKey.MAX_LENGTH or not key.isascii():
         return False
     used = IdempotencyKey.objects.filter(member=request.user.pk, key=key, analysis__isnull=False)
     return used.filter(used_at__gte=Now() - KEPT).exists()

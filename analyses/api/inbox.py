@@ -60,7 +60,7 @@ class InboxEntrySerializer(serializers.ModelSerializer[InboxEntry]):
 
 
 class Inbox(ApiView[InboxEntry], ListAPIView[InboxEntry]):
-    """What concerns the member."""
+    """The entries that concern the member, newest first."""
 
     queryset = InboxEntry.objects.none()  # for the schema; the entries depend on the member
     serializer_class = InboxEntrySerializer
@@ -93,7 +93,7 @@ class ReadBody(BaseModel):
 
 
 class UnreadSerializer(serializers.Serializer[Any]):
-    """What is left to read."""
+    """Number of entries left to read."""
 
     unread = serializers.IntegerField(help_text=f"Counted up to {inbox.MAX_COUNTED + 1}.")
 

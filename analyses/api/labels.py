@@ -43,7 +43,7 @@ class LabelsBody(BaseModel):
         list[
             Annotated[
                 str,
-                Field(json_schema_extra={"maxLength": Tag.LONGEST, "pattern": r"^[^\x00,]*$"}),
+                Field(json_schema_extra={"maxLength": Tag.MAX_LENGTH, "pattern": r"^[^\x00,]*$"}),
             ]
         ],
         FailFast(),
@@ -59,7 +59,7 @@ class LabelsBody(BaseModel):
         AfterValidator(lambda text: note_from(text or "")),
         Field(
             description="Empty or null removes it.",
-            json_schema_extra={"maxLength": Note.LONGEST, "pattern": r"^[^\x00]*$"},
+            json_schema_extra={"maxLength": Note.MAX_LENGTH, "pattern": r"^[^\x00]*$"},
         ),
     ] = None
     project: Annotated[
@@ -68,7 +68,7 @@ class LabelsBody(BaseModel):
         Field(
             description="Name of its project, made if it is new. Empty or null takes it out of "
             "its project.",
-            json_schema_extra={"maxLength": Project.LONGEST, "pattern": r"^[^\x00]*$"},
+            json_schema_extra={"maxLength": Project.MAX_LENGTH, "pattern": r"^[^\x00]*$"},
         ),
     ] = None
 

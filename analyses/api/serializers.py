@@ -174,7 +174,7 @@ class SubmissionSerializer(RequestSerializer):
             required=False,
             allow_blank=True,
             allow_null=True,
-            max_length=Project.LONGEST,
+            max_length=Project.MAX_LENGTH,
             help_text=about,
         )
         return {**super().get_fields(), PROJECT: project}

@@ -134,7 +134,7 @@ class DocumentBody(BaseModel):
         AfterValidator(project_name),
         Field(
             description="Name of a lab project, made if it is new.",
-            json_schema_extra={"maxLength": Project.LONGEST, "pattern": r"^[^\x00]*$"},
+            json_schema_extra={"maxLength": Project.MAX_LENGTH, "pattern": r"^[^\x00]*$"},
         ),
     ] = ""
 

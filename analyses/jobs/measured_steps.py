@@ -28,7 +28,7 @@ from engine.prediction.intervals import Counted, Residual
 from engine.prediction.speed_model import STEP_PREDICTOR
 from engine.recording import TrainingRecord
 
-MOST = 200
+MAX_RECENT = 200
 """Maximum number of recent trials sent to an engine, and of training runs."""
 
 
@@ -37,7 +37,9 @@ def measured_steps(gpu: str) -> list[Residual]:
 
     There is none where the step depended on an unknown host: it describes that host.
     """
-    found = chain(map(_of_trial, _trials(gpu)[:MOST]), map(_of_run, _training_runs(gpu)[:MOST]))
+    found = chain(
+        map(_of_trial, _trials(gpu)[:MAX_RECENT]), map(_of_run, _training_runs(gpu)[:MAX_RECENT])
+    )
     return [residual for residual in found if residual is not None]
 
 

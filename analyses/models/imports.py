@@ -84,9 +84,9 @@ class IdempotencyKey(models.Model):
     neither exists without the other.
     """
 
-    LONGEST = 255
+    MAX_LENGTH = 255
     member = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    key = models.CharField(max_length=LONGEST)
+    key = models.CharField(max_length=MAX_LENGTH)
     digest = models.CharField(max_length=64)
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, null=True, related_name="+")
     used_at = models.DateTimeField(auto_now_add=True, db_index=True)

@@ -14,9 +14,9 @@ class Note(models.Model):
     Not a column of the analysis: a search of all notes would read all rows with their JSON.
     """
 
-    LONGEST = 10_000
+    MAX_LENGTH = 10_000
     analysis = models.OneToOneField(Analysis, on_delete=models.CASCADE, primary_key=True)
-    text = models.TextField(max_length=LONGEST)
+    text = models.TextField(max_length=MAX_LENGTH)
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+"
     )

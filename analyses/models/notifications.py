@@ -67,11 +67,11 @@ class Mention(models.Model):
     ``change`` and ``usd_per_year`` are what the page showed then.
     """
 
-    LONGEST = 300
+    MAX_LENGTH = 300
 
     analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="mentions")
     by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    change = models.CharField(max_length=LONGEST)
+    change = models.CharField(max_length=MAX_LENGTH)
     usd_per_year = models.FloatField()
     at = models.DateTimeField(db_default=Now())
 

@@ -9,8 +9,8 @@ from django.db.models.functions import Lower
 class Project(models.Model):
     """A name for what analyses are for, shared by the whole lab; letters in any case are equal."""
 
-    LONGEST = 60
-    name = models.CharField(max_length=LONGEST)
+    MAX_LENGTH = 60
+    name = models.CharField(max_length=MAX_LENGTH)
 
     class Meta:
         ordering = ("name",)

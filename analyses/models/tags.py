@@ -8,8 +8,8 @@ from django.db import models
 class Tag(models.Model):
     """A lower-case word that members group analyses by, shared by the whole lab."""
 
-    LONGEST = 40
-    name = models.CharField(max_length=LONGEST, unique=True)
+    MAX_LENGTH = 40
+    name = models.CharField(max_length=MAX_LENGTH, unique=True)
 
     class Meta:
         ordering = ("name",)

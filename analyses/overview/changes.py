@@ -24,7 +24,7 @@ from analyses.selectors import with_decision
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action
 
-MOST = 5
+MAX_CHANGES = 5
 MENTIONED_AGAIN_AFTER = timedelta(days=7)
 MENTIONS_PER_DAY = 20
 
@@ -70,7 +70,7 @@ class Changes:
 def changes_worth_most(counted: QuerySet[CountedSavings]) -> Changes:
     """The changes that save most, among these workloads."""
     potential = counted.filter(is_realised=False, usd_per_year__gt=0)
-    rows = list(potential.order_by("-usd_per_year", "-analysis_id")[:MOST])
+    rows = list(potential.order_by("-usd_per_year", "-analysis_id")[:MAX_CHANGES])
     owned = with_decision(Analysis.objects.select_related("owner")).defer("result")
     analyses = owned.in_bulk([row.pk for row in rows])
     best = [_change(row, analyses[row.pk]) for row in rows if row.pk in analyses]
@@ -129,7 +129,7 @@ def mention(analysis: Analysis, member: User) -> Mention:
         made = Mention.objects.create(
             analysis=analysis,
             by=member,
-            change=change.change[: Mention.LONGEST],
+            change=change.change[: Mention.MAX_LENGTH],
             usd_per_year=change.usd_per_year,
         )
         inbox.note_mention(made)
@@ -138,7 +138,7 @@ def mention(analysis: Analysis, member: User) -> Mention:
 
 
 def _potential(analysis: Analysis) -> QuerySet[CountedSavings]:
-    """What the lab's totals count as potential for an analysis, if anything."""
+    """The savings of an analysis that the lab's totals count as potential, if any."""
     return CountedSavings.objects.filter(pk=analysis.pk, is_realised=False, usd_per_year__gt=0)
 
 

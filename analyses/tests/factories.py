@@ -34,8 +34,6 @@ from analyses.training_runs.services import step_gpu_hours
 from engine.answer import economics
 from engine.answer.energy import power_in
 from engine.answer.worth import is_worth_it
-from engine.core.choices import Goal
-from engine.core.optimizers import Optimizer
 from engine.core.sizes import GIB
 from engine.gpus import GPUS
 from engine.interface import trial as engine_trial
@@ -51,7 +49,6 @@ from engine.interface.result import (
     Savings,
     TimelinePoint,
 )
-from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
 from engine.interface.trial import GpuFacts, Source
 from engine.interface.workload import Workload
 from engine.recording import Loop, TrainingRecord
@@ -66,33 +63,6 @@ _WORKSPACE_BYTES = 2 * 8_519_680
 _FIXED_SECONDS = 0.021
 _SECONDS_PER_SAMPLE = 0.0026
 _RANGE = 0.06
-NEW_IN_RESULTS = (
-    "decision", "fastest_batch_size",
-    "timeline", "largest_tensors", "certificate", "safe_batch_size", "global_batch",
-    "speedup_low", "speedup_high", "comparison", "measured_on", "lengths",
-    "compared_gpus", "phases", "limiting_phase", "profile",
-)  # fmt: skip
-NEW_IN_TRIALS = (
-    "device_used_low_bytes", "device_used_high_bytes", "step_seconds_low", "step_seconds_high",
-    "operations_seconds",
-)  # fmt: skip
-NEW_IN_WORKLOADS = (
-    "method", "completion_length", "teacher", "reward_model", "kl_reference", "rollout",
-    "vllm_share", "vllm_sleep", "vllm_tensor_parallel", "steps_per_generation",
-    "precomputed_reference",
-    "task", "label_count", "attention", "gradient_checkpointing", "checkpoint_every", "use_cache",
-    "cross_entropy", "recompute", "optimizer_in_backward", "activation_offload",
-    "optimizer_offload",
-    "gradient_accumulation", "batching", "sample_lengths", "run_batches",
-    "lora_rank", "lora_targets", "adapter", "modules_to_save", "trained_tokens", "quantization",
-    "eval_batch_size", "eval_samples", "eval_accumulation_steps", "eval_num_beams",
-    "frozen_backbone", "compile", "parallelism", "world_size",
-    "gradient_as_bucket_view", "reshard_after_forward", "reduce_dtype", "shard_size",
-    "cpu_offload", "tensor_parallel", "sequence_parallel", "pipeline_parallel",
-    "context_parallel", "context_rotation", "expert_parallel", "expert_load",
-    "stage_layers", "reduce_bucket_size", "overlap_comm", "config",
-)  # fmt: skip
-"""What the first version of MemoryMark did not store."""
 
 
 def make_user(username: str = "ada", **fields: Any) -> User:
@@ -261,72 +231,6 @@ def make_lengths(padding: float = 0.35) -> BatchLengths:
 
 def make_global_batch(size: int = 512, accumulation: int = 4, kept: int = 512) -> GlobalBatch:
     return GlobalBatch(size, accumulation, kept, "Without it the learning rate is to be tuned.")
-
-
-def of_first_version(result: AnalysisResult) -> dict[str, Any]:
-    """A result as the first version of MemoryMark stored it."""
-    stored: dict[str, Any] = result.to_dict()
-    for name in NEW_IN_RESULTS:
-        del stored[name]
-    for name in NEW_IN_WORKLOADS:
-        del stored["workload"][name]
-    for trial in [*stored["trials"], *stored["curve"]]:
-        for name in NEW_IN_TRIALS:
-            del trial[name]
-    return stored
-
-
-def make_text_result(goal: Goal = Goal.GENERATION) -> TextResult:
-    """A result about texts, from the trials of :func:`make_trial`."""
-    largest = bisect_left(range(1, 4097), True, key=lambda size: not make_trial(size).fits)
-    gpu = GpuFacts(GPUS["a10"].display_name, GPUS["a10"].total_bytes, GPUS["a10"].usable_bytes)
-    lengths = [
-        LengthTrial(128 * size, replace(make_trial(size), batch_size=8))
-        for size in (10, largest, largest + 1)
-    ]
-    longest, above = lengths[1], lengths[2]
-    generation = GenerationAnswer(
-        gpu=gpu,
-        trial=make_trial(8),
-        largest_batch_size=largest,
-        longest_length=longest.length,
-        longest_is_the_models=False,
-        lengths=lengths,
-        batches=[make_trial(size) for size in (8, largest, largest + 1)],
-    )
-    fits = LongestThatFits(
-        gpu, 8, longest.length, above.length, longest.trial, above.trial, lengths
-    )
-    is_generation = goal is Goal.GENERATION
-    decision = f"Generate up to {largest:,} texts at once." if is_generation else "Train longer."
-    return TextResult(
-        goal=goal,
-        model_name="GPT-2",
-        workload=Workload(
-            "gpt2", optimizer=Optimizer.NONE if is_generation else Workload.optimizer
-        ),
-        source=Source.PREDICTED,
-        decision=decision,
-        verdict=f"{decision} (Predicted)",
-        limited_by="Weights are 60%, keys and values are 40%.",
-        caveats=["Nothing was run."],
-        generation=generation if is_generation else None,
-        longest=None if is_generation else fits,
-    )
-
-
-def make_text_analysis(owner: User, goal: Goal = Goal.GENERATION) -> Analysis:
-    """An analysis about texts that succeeded."""
-    lengths = {"prompt_length": 512} if goal is Goal.GENERATION else {}
-    request = make_request(model="gpt2", goal=str(goal), current_batch_size=8, **lengths)
-    analysis = make_analysis(owner, Status.RUNNING, request=request, goal=goal)
-    Job.objects.filter(analysis=analysis).update(state=Status.SUCCEEDED)
-    Analysis.objects.filter(pk=analysis.pk).update(
-        status=Status.SUCCEEDED,
-        finished_at=timezone.now(),
-        **result_columns(make_text_result(goal)),
-    )
-    return Analysis.objects.get(pk=analysis.pk)
 
 
 def make_analysis(

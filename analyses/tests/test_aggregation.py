@@ -31,7 +31,6 @@ from analyses.models.savings import NO_RUN_YET
 from analyses.pages.history.selection import delete_analyses
 from analyses.savings.aggregation import columns_of, recounting, workload_key
 from analyses.tests.factories import (
-    NEW_IN_WORKLOADS,
     make_analysis,
     make_request,
     make_result,
@@ -39,6 +38,7 @@ from analyses.tests.factories import (
     make_user,
     recount,
 )
+from analyses.tests.first_version import NEW_IN_WORKLOADS
 from engine.interface.trial import Source
 
 pytestmark = pytest.mark.database

@@ -11,7 +11,8 @@ from analyses.figures.chips import chips_of, name_of
 from analyses.models import Status
 from analyses.notifications.message import of_ended
 from analyses.pages.sharing import create_link
-from analyses.tests.factories import NEW_IN_WORKLOADS, make_analysis, make_request, make_result
+from analyses.tests.factories import make_analysis, make_request, make_result
+from analyses.tests.first_version import NEW_IN_WORKLOADS
 
 A10 = "NVIDIA A10"
 

@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from analyses.models import Analysis, Status
-from analyses.pages.compare.columns import MOST, Choice
+from analyses.pages.compare.columns import MAX_ANALYSES, Choice
 from analyses.pages.new.sweep import MAX_COMPARED
 from analyses.tests.compared import html_of, ids, make
 from analyses.tests.factories import make_analysis, make_request
@@ -116,14 +116,14 @@ def test_problems_in_the_address_are_shown_beside_the_rest(
 
 
 def test_only_so_many_are_shown_and_the_others_are_named(page: Client, member: User) -> None:
-    many = [make(member) for _ in range(MOST + 1)]
+    many = [make(member) for _ in range(MAX_ANALYSES + 1)]
     html = html_of(page, f"?ids={ids(many)}")
-    assert html.split("<thead>")[1].count('<th scope="col"') == MOST
+    assert html.split("<thead>")[1].count('<th scope="col"') == MAX_ANALYSES
     assert f"Left out: {many[-1].pk}." in html
 
 
 def test_all_that_the_form_submits_together_are_shown() -> None:
-    assert MOST >= MAX_COMPARED
+    assert MAX_ANALYSES >= MAX_COMPARED
 
 
 # With fewer than two

@@ -17,7 +17,7 @@ from analyses.charts.layout import PlotlyDict
 from analyses.models import Analysis, Status
 from analyses.pages.compare.charts import memory_chart, speed_chart
 from analyses.pages.compare.colours import LIGHT
-from analyses.pages.compare.columns import MOST, Column, columns_of
+from analyses.pages.compare.columns import MAX_ANALYSES, Column, columns_of
 from analyses.pages.compare.scatter import scatter_of
 from analyses.tests.compared import columns, html_of, ids, make, row
 from analyses.tests.factories import make_analysis, make_result
@@ -110,9 +110,9 @@ def test_tooltips_tell_of_all_curves_wherever_the_pointer_is(
 
 
 def test_24_curves_all_look_different(member: User) -> None:
-    found = columns(member, *["a10"] * MOST)
+    found = columns(member, *["a10"] * MAX_ANALYSES)
     lines = [trace["line"] for trace in memory_chart(found)["data"]]
-    assert len({(line["color"], line["dash"]) for line in lines}) == MOST
+    assert len({(line["color"], line["dash"]) for line in lines}) == MAX_ANALYSES
 
 
 def test_an_analysis_has_one_colour_everywhere(

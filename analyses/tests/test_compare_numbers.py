@@ -55,9 +55,9 @@ def test_a_million_samples_cost_the_price_of_their_time(member: User) -> None:
     assert cell.sources == (Source.PREDICTED, Source.ASSUMED)
 
 
-def test_the_same_run_costs_what_the_baselines_samples_cost_on_each_gpu(member: User) -> None:
+def test_the_baselines_run_costs_what_its_samples_cost_on_each_gpu(member: User) -> None:
     found = columns(member, "a10", "h100")
-    base, other = row(found, "Cost of the same run").cells
+    base, other = row(found, "Cost of the baseline run on each GPU").cells
     million, other_million = row(found, "Cost of a million samples").cells
     assert base.value
     assert other.value
@@ -74,13 +74,15 @@ def test_the_same_run_costs_what_the_baselines_samples_cost_on_each_gpu(member: 
 
 def test_on_one_gpu_a_run_has_one_cost(member: User) -> None:
     labels = [one.label for one in answer_rows(columns(member, "a10", "a10"), None)]
-    assert "Cost of the same run" not in labels
+    assert "Cost of the baseline run on each GPU" not in labels
 
 
 def test_the_current_cost_of_a_run_is_assumed_and_the_new_one_predicted(member: User) -> None:
     found = columns(member, "a10", "h100")
-    assert row(found, "Cost per run, current batch").cells[0].sources == (Source.ASSUMED,)
-    assert row(found, "Cost per run, recommended batch").cells[0].sources == (
+    assert row(found, "Cost per run of its assumed hours, current batch").cells[0].sources == (
+        Source.ASSUMED,
+    )
+    assert row(found, "Cost per run of its assumed hours, recommended batch").cells[0].sources == (
         Source.PREDICTED,
         Source.ASSUMED,
     )

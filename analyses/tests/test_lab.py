@@ -49,7 +49,7 @@ def set_defaults(admin: User, hours: object = 12, runs: object = 40, grid: objec
 
 
 OF_WORKLOAD = dict.fromkeys(("precision", "optimizer", "sequence_length"), "default")
-"""What :data:`ASKED` leaves out."""
+"""Fields that :data:`ASKED` leaves out."""
 
 
 def assumed(analysis: Analysis) -> list[object]:

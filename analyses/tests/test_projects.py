@@ -65,7 +65,7 @@ def test_a_name_is_stored_as_it_reads_or_refused(text: str) -> None:
     except BadProject:
         return
     assert name == project_name(name)
-    assert len(name) <= Project.LONGEST
+    assert len(name) <= Project.MAX_LENGTH
     assert name.lower() != "none"
 
 

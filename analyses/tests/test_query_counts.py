@@ -32,7 +32,7 @@ from analyses.models import (
     Tag,
     Trial,
 )
-from analyses.pages.compare.columns import MOST
+from analyses.pages.compare.columns import MAX_ANALYSES
 from analyses.pages.history.labels import TAGGINGS
 from analyses.results.decided import RESULT_COLUMNS
 from analyses.savings import kept
@@ -206,7 +206,7 @@ def _fill(member: User, count: int) -> dict[str, str]:
     for n in range(count):
         make_training_job(member, id=f"{n}", request={"model": ["bert", "gpt2"][n % 2]})
     recount(Analysis.objects.all())
-    ids = ",".join(str(row.pk) for row in more[:MOST])
+    ids = ",".join(str(row.pk) for row in more[:MAX_ANALYSES])
     script = push_script(owners[0])
     named = {status.value: str(row.pk) for status, row in of_each.items()}
     return named | {"ids": ids, "script": str(script.pk)}

@@ -1,4 +1,4 @@
-"""Which jobs the broker hands out, and which it holds back for later or another node."""
+"""Jobs that the broker hands out, and those that it holds back for later or another node."""
 
 from __future__ import annotations
 

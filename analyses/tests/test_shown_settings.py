@@ -6,7 +6,8 @@ import pytest
 
 from analyses.formatting import gpu_name, model_name
 from analyses.pages.settings import command_of, input_size, settings_of
-from analyses.tests.factories import NEW_IN_WORKLOADS, make_request
+from analyses.tests.factories import make_request
+from analyses.tests.first_version import NEW_IN_WORKLOADS
 
 RARE: dict[str, object] = {
     "task": "token-classification",

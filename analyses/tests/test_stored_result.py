@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 
 from analyses.results.stored import read_result, read_trial
-from analyses.tests.factories import (
-    make_global_batch,
-    make_result,
-    make_trial,
-    of_first_version,
-)
+from analyses.tests.factories import make_global_batch, make_result, make_trial
+from analyses.tests.first_version import of_first_version
 from engine.answer.amounts import trial_at
 from engine.core.choices import Parallelism
 from engine.core.errors import InvalidInput

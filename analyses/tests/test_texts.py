@@ -14,7 +14,8 @@ from analyses.jobs import lease
 from analyses.models import Analysis, CountedSavings, Query, Status
 from analyses.pages.new.values import default_values, values_of
 from analyses.services import submit
-from analyses.tests.factories import lease_on, make_text_analysis, make_text_result
+from analyses.tests.factories import lease_on
+from analyses.tests.text_answers import make_text_analysis, make_text_result
 from engine.core.choices import Goal
 
 GOALS = pytest.mark.parametrize("goal", [Goal.GENERATION, Goal.LENGTH])

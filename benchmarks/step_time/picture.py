@@ -11,7 +11,7 @@ from benchmarks.step_time.report import Sweep
 FILE = Path(__file__).parents[2] / "docs" / "speedups-h100.svg"
 
 _SIDE, _MARGIN = 460, 52
-_LEAST, _MOST = 0.8, 32.0
+_MIN, _MAX = 0.8, 32.0
 _TICKS = (1, 2, 4, 8, 16, 32)
 _NEAR = 1.25
 _GRID = "#e5e5e5"
@@ -32,20 +32,18 @@ def as_svg(sweeps: Sequence[Sweep]) -> str:
 
 def _parts(sweeps: Iterable[Sweep]) -> Iterator[str]:
     corners = [
-        (_LEAST, _LEAST * _NEAR), (_MOST / _NEAR, _MOST), (_MOST, _MOST),
-        (_MOST, _MOST / _NEAR), (_LEAST * _NEAR, _LEAST), (_LEAST, _LEAST),
+        (_MIN, _MIN * _NEAR), (_MAX / _NEAR, _MAX), (_MAX, _MAX),
+        (_MAX, _MAX / _NEAR), (_MIN * _NEAR, _MIN), (_MIN, _MIN),
     ]  # fmt: skip
     band = " ".join(f"{_x(x):.1f},{_y(y):.1f}" for x, y in corners)
     yield f'<polygon points="{band}" fill="#2b6cb0" opacity="0.12"/>\n'
-    yield _line(_LEAST, _LEAST, _MOST, _MOST, "#2b6cb0")
+    yield _line(_MIN, _MIN, _MAX, _MAX, "#2b6cb0")
     for tick in _TICKS:
-        yield _line(tick, _LEAST, tick, _MOST, "#e5e5e5") + _line(
-            _LEAST, tick, _MOST, tick, "#e5e5e5"
-        )
-        yield _text(_x(tick), _y(_LEAST) + 18, f"{tick}\N{MULTIPLICATION SIGN}", "middle")
-        yield _text(_x(_LEAST) - 8, _y(tick) + 4, f"{tick}\N{MULTIPLICATION SIGN}", "end")
-    yield _text(_x(5), _y(_LEAST) + 40, "measured speedup", "middle")
-    yield _text(_x(_LEAST) + 6, _y(_MOST) - 8, "predicted speedup", "start")
+        yield _line(tick, _MIN, tick, _MAX, "#e5e5e5") + _line(_MIN, tick, _MAX, tick, "#e5e5e5")
+        yield _text(_x(tick), _y(_MIN) + 18, f"{tick}\N{MULTIPLICATION SIGN}", "middle")
+        yield _text(_x(_MIN) - 8, _y(tick) + 4, f"{tick}\N{MULTIPLICATION SIGN}", "end")
+    yield _text(_x(5), _y(_MIN) + 40, "measured speedup", "middle")
+    yield _text(_x(_MIN) + 6, _y(_MAX) - 8, "predicted speedup", "start")
     for sweep in sweeps:
         x, y = _x(sweep.measured), _y(sweep.predicted)
         name = f"{sweep.trace}, batch {sweep.small} to {sweep.large}"
@@ -54,7 +52,7 @@ def _parts(sweeps: Iterable[Sweep]) -> Iterator[str]:
 
 
 def _x(speedup: float) -> float:
-    return _MARGIN + _SIDE * math.log(speedup / _LEAST) / math.log(_MOST / _LEAST)
+    return _MARGIN + _SIDE * math.log(speedup / _MIN) / math.log(_MAX / _MIN)
 
 
 def _y(speedup: float) -> float:

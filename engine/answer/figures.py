@@ -146,13 +146,18 @@ HOURS_PER_YEAR = Figure(
     says_unit=True,
 )
 CURRENT_COST = Figure(
-    "current_usd_per_run", "Cost per run, current batch", USD, amounts.current_usd_per_run
+    "current_usd_per_run",
+    "Cost per run, current batch",
+    USD,
+    amounts.current_usd_per_run,
+    title="Cost per run of its assumed hours, current batch",
 )
 RECOMMENDED_COST = Figure(
     "recommended_usd_per_run",
     "Cost per run, recommended batch",
     USD,
     amounts.of_savings("recommended_usd_per_run"),
+    title="Cost per run of its assumed hours, recommended batch",
 )
 KWH_PER_RUN = Figure(
     "recommended_kwh_per_run",

@@ -46,7 +46,7 @@ LESS_ACCUMULATION = "less accumulation"
 CHUNKED = "chunked cross-entropy"
 QLORA, FOUR_BIT = "QLoRA", "4-bit weights"
 HALF, BF16_WEIGHTS = "fp16", "bf16 weights"
-_SHORTEST = 64
+_MIN_TOKENS = 64
 """Tokens below which samples are not shortened."""
 _IN_FP32 = (Precision.FP32, Precision.TF32)
 _ADAMW = (Optimizer.ADAMW, Optimizer.ADAMW_FOREACH)
@@ -127,7 +127,7 @@ def _of_shorter(workload: Workload) -> Iterator[Move]:
     if workload.sequence_length is None or workload.batching.pads:
         return
     half = {"sequence_length": workload.sequence_length // 2}
-    if half["sequence_length"] >= _SHORTEST and combines(workload, half):
+    if half["sequence_length"] >= _MIN_TOKENS and combines(workload, half):
         yield Move(f"sequences of {half['sequence_length']:,} tokens", half, Learning.TRAINED)
 
 

@@ -18,7 +18,7 @@ FILE = Path(__file__).with_name("past_errors.toml")
 
 ALL = "all"
 
-LEAST = 5
+MIN_MEASURED = 5
 """With fewer measurements, no percentile is given."""
 
 _CONVOLUTIONAL = {"convnext", "convnextv2", "regnet", "resnet", "vgg"}
@@ -49,7 +49,7 @@ class Errors:
     """Sizes of errors, as shares of what was measured.
 
     Attributes:
-        percentile_90: ``None`` for fewer than :data:`LEAST`.
+        percentile_90: ``None`` for fewer than :data:`MIN_MEASURED`.
     """
 
     count: int
@@ -62,7 +62,7 @@ class Errors:
         sizes = [abs(error) for error in errors]
         if not sizes:
             return None
-        most = percentile(sizes, 0.9) if len(sizes) >= LEAST else None
+        most = percentile(sizes, 0.9) if len(sizes) >= MIN_MEASURED else None
         return cls(len(sizes), median(sizes), most)
 
 

@@ -382,7 +382,7 @@ def family_of(operations: Sequence[Operation]) -> Family:
             convolves = "CONVOLUTION" in kind_of(operation).name
             flops[Family.CONVOLUTIONAL if convolves else Family.TRANSFORMERS] += operation.flops
     total = sum(flops.values())
-    return next((one for one in flops if flops[one] > _MOST * total), Family.OTHER)
+    return next((one for one in flops if flops[one] > _MIN_SHARE * total), Family.OTHER)
 
 
 def time_range(operations: Sequence[Operation], gpu: Gpu, step: StepTime) -> RelativeRange:
@@ -430,5 +430,5 @@ HOST_DECIDES = 1.25
 GUESSED = RelativeRange(0.5, 3.0)
 """Assumed on GPUs of a vendor whose kernels nobody here measured: as if they were an A100's."""
 
-_MOST = 0.8
+_MIN_SHARE = 0.8
 """The share of FLOPs that makes a step one of a family; patches of images are convolved too."""

@@ -17,7 +17,7 @@ KEPT_STEPS = 4096
 """Number of step times kept, as a random sample of all steps. In 19 of 20 cases its median lies
 between the true 48.5th and 51.5th percentiles (1.96 · 0.5 / √4096)."""
 
-_SHORTEST = 1e-9
+_MIN_SECONDS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class StepTimes:
     def summary(self) -> Times:
         if not self._kept:
             return Times()
-        seconds = [max(kept[0], _SHORTEST) for kept in self._kept]
+        seconds = [max(kept[0], _MIN_SECONDS) for kept in self._kept]
         speed = statistics.median(n / s for s, (_, n) in zip(seconds, self._kept, strict=True))
         if len(seconds) == 1:
             return Times(seconds[0], samples_per_second=speed)

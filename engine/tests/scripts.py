@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy
 import torch
 
+from engine.gpus import GPUS
 from engine.interface.trial import Trial
 from engine.measurement import cpu, programs
 from engine.measurement.protocol import TrialOrder
 from engine.script.factory import Factory
 from engine.script.fork import Done, in_a_fork
+from engine.script.machine import pretended_machine
 from engine.script.program import Program
 from engine.tracing.lowering import cuda_behaviour
 
@@ -76,3 +79,11 @@ def real(program: Program, batch_size: int) -> Trial:
         programs.run_program(order, cpu.ProgramWatch(order), done)
 
     return in_a_fork(run)
+
+
+def on_a10(code: str) -> dict[str, object]:
+    """The names that code leaves behind which runs on a machine with an A10."""
+    names: dict[str, object] = {"torch": torch, "numpy": numpy}
+    with pretended_machine(A10, GPUS["a10"]):
+        exec(code, names)  # noqa: S102 - the test's own code
+    return names

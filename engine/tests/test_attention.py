@@ -1,4 +1,4 @@
-"""Which attention kernel runs on which GPU, and what it keeps."""
+"""The attention kernel that runs on each GPU, and what it keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers are recomputed, and what that costs."""
+"""Layers that are recomputed, and the cost of it."""
 
 from __future__ import annotations
 

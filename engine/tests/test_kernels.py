@@ -1,4 +1,4 @@
-"""Which kernels run the operations of a trace."""
+"""Kernels that run the operations of a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which combinations of moves are tried, given what was found of others."""
+"""Combinations of moves that are tried, given the results of others."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ A100 = GPUS["a100-80gb"]
 AMPERE = cuda_behaviour(8.0)
 BATCH_SIZE = 3
 HIDDEN_BYTES = BATCH_SIZE * 32 * 64 * 4
-"""Of what one micro-batch passes from stage to stage."""
+"""Size of the tensor that one micro-batch passes from stage to stage."""
 
 
 def staged(stages: int = 2, micro_batches: int = 2, **fields: Any) -> Workload:

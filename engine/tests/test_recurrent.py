@@ -14,8 +14,7 @@ from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script.trace import trace_script
 from engine.tests.lowered import A10, BRAIN, saved
-from engine.tests.scripts import ADAM, LINEAR, written
-from engine.tests.test_script_cuda import on_a10
+from engine.tests.scripts import ADAM, LINEAR, on_a10, written
 from engine.tracing.recurrent_layers import COMPUTED
 from engine.tracing.unsure import peak_interval, unsure_caveats
 

@@ -197,7 +197,7 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True):
     assert not auto_mpi_discovery, "there is no MPI"
     torch.distributed.init_process_group("nccl")
 """
-"""What a script calls of the package, which the tests do not install."""
+"""The part of the package that a script calls; the tests do not install it."""
 
 TRAINING = """
 import argparse, json, torch

@@ -43,7 +43,7 @@ def _hash(factory: Factory, capability: float = 8.6) -> str:
 
 @pytest.mark.torch
 class TestHash:
-    """Which edits change it."""
+    """Edits of a script that change its hash, and those that do not."""
 
     def test_the_same_step_has_the_same_hash_everywhere(self, folder: Path) -> None:
         first = _hash(written(folder, ATTENTION.format(width=64, rate=1e-3), "first"))

@@ -157,7 +157,9 @@ class ShallowModels:
         if not self._is_checked:
             deepest = self._repeats(margin, 2)
             _check_alike(deep.at(deepest), at(*deepest))
-            self._worth_trying, self._is_checked, self._deep = [margin], True, deep
+            self._worth_trying, self._is_checked = [margin], True
+        if not self.traces:
+            self._deep = deep
         return deep.at(whole)
 
     def _at(self, batch_size: int, margin: int, repeats: Sequence[int]) -> Trace:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-FEWEST = 6
+MIN_REPEATS = 6
 """Repeats that make a shorter model worth tracing."""
 
 _MAX_PERIOD = 8
@@ -78,7 +78,7 @@ def runs_of(model: nn.Module) -> list[Run]:
     runs: list[Run] = []
     for name, module in model.named_modules():
         inside = any(name.startswith(f"{run.name}.") for run in runs)
-        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) >= FEWEST:
+        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) >= MIN_REPEATS:
             run = None if inside else _run(model, name, list(module.children()))
             if run is not None:
                 runs.append(run)
@@ -98,10 +98,10 @@ def _run(model: nn.Module, name: str, blocks: Sequence[nn.Module]) -> Run | None
             each[f"config.{configured}"] = value
     told = [{**each, **dict.fromkeys(each.keys() & {*counted})} for each in facts]
     best: Run | None = None
-    for period in range(1, min(_MAX_PERIOD, len(blocks) // FEWEST) + 1):
+    for period in range(1, min(_MAX_PERIOD, len(blocks) // MIN_REPEATS) + 1):
         for start, end in _repeated(told, period):
             run = Run(name, len(blocks), start, period, (end - start) // period, counted)
-            if run.repeats >= FEWEST and (best is None or _saved(run) > _saved(best)):
+            if run.repeats >= MIN_REPEATS and (best is None or _saved(run) > _saved(best)):
                 best = run
     return best
 

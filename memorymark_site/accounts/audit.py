@@ -28,7 +28,7 @@ def note(
     """
     if not connection.in_atomic_block:
         raise RuntimeError(f"{action} of {what} is audited outside the transaction of the change")
-    longest = AuditEntry.LONGEST
+    longest = AuditEntry.MAX_LENGTH
     AuditEntry.objects.create(
         actor=actor,
         actor_name=actor.get_username() if actor else "",

@@ -150,7 +150,7 @@ def _check_admin_left() -> None:
         raise LastAdmin
 
 
-_LONGEST = 150
+_MAX_LENGTH = 150
 """Characters of a user name, as Django has it."""
 
 LIKE_ANOTHER = "A member has this name or one that looks like it. Choose another."
@@ -162,7 +162,7 @@ def folded(name: str) -> str:
     Longer input than any name is cut first: anyone can send it, and normalising the marks of
     100,000 characters takes many seconds in which nothing else in the process runs.
     """
-    return unicodedata.normalize("NFKC", name.strip()[:_LONGEST]).strip().casefold()
+    return unicodedata.normalize("NFKC", name.strip()[:_MAX_LENGTH]).strip().casefold()
 
 
 def name_is_taken(name: str) -> bool:

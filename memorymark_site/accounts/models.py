@@ -187,7 +187,7 @@ class AuditEntry(models.Model):
     ``actor_name`` outlives the account. Both are empty for a command on the server.
     """
 
-    LONGEST = 300
+    MAX_LENGTH = 300
 
     at = models.DateTimeField(db_default=Now())
     actor = models.ForeignKey(
@@ -195,9 +195,9 @@ class AuditEntry(models.Model):
     )
     actor_name = models.CharField(max_length=150, blank=True)
     action = models.CharField(max_length=30, choices=Action)
-    what = models.CharField(max_length=LONGEST)
-    before = models.CharField(max_length=LONGEST, blank=True)
-    after = models.CharField(max_length=LONGEST, blank=True)
+    what = models.CharField(max_length=MAX_LENGTH)
+    before = models.CharField(max_length=MAX_LENGTH, blank=True)
+    after = models.CharField(max_length=MAX_LENGTH, blank=True)
 
     objects = NeverChanged.as_manager()
 

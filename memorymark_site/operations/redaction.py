@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import unquote, urlsplit
 
 HIDDEN = "[hidden]"
-_SHORTEST = 6
+_MIN_LENGTH = 6
 """Shorter known secrets would remove harmless words too."""
 
 _WITH_SECRETS = ("DATABASE_URL", "EMAIL_URL")
@@ -52,7 +52,9 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = sorted({text for text in secrets if len(text) >= _SHORTEST}, key=len, reverse=True)
+        known = sorted(
+            {text for text in secrets if len(text) >= _MIN_LENGTH}, key=len, reverse=True
+        )
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     def __call__(self, text: str) -> str:

@@ -14,7 +14,7 @@ OPEN = {
     "admin/login/", "accounts/forgotten/", "accounts/reset/<uidb64>/<token>/",
     "invitation/<str:key>/", "invitation/<str:key>/sso/",
 }  # fmt: skip
-"""What answers without signing in; everything else must not."""
+"""Addresses that answer without signing in; no other may."""
 
 _VALUES = {
     "<int:pk>": "1",

@@ -49,7 +49,7 @@ BANNED = {
     r"\byet to come\b|\bgoes on as now\b": "still to come, at the current rate",
     r"\bname (the flag|one GPU|a global batch)\b": "pass, choose, set",
 }
-"""What is no longer written, and what is instead."""
+"""Words that are no longer written, with those to write instead."""
 
 _MARKUP = re.compile(
     r"{#.*?#}|{%.*?%}|{{.*?}}|<script.*?</script>|<svg.*?</svg>|<[^>]*>", re.DOTALL

@@ -97,8 +97,8 @@ def _parts(analysis: Analysis) -> list[str]:
     return [*parts_of(analysis), "from no batch" if size is None else f"from batch {size:,}"]
 
 
-FEWEST = 2
-MOST = 24
+MIN_ANALYSES = 2
+MAX_ANALYSES = 24
 """As many as the form of a new analysis submits together."""
 
 _MAX_ID_LENGTH = 18
@@ -146,13 +146,14 @@ class Choice:
         problems = []
         if wrong:
             problems.append(f"Not an analysis number: {', '.join(map(_cut, wrong))}.")
-        if len(ids) > MOST:
+        if len(ids) > MAX_ANALYSES:
             problems.append(
-                f"You can compare at most {MOST} analyses. Left out: {_listed(ids[MOST:])}."
+                f"You can compare at most {MAX_ANALYSES} analyses. "
+                f"Left out: {_listed(ids[MAX_ANALYSES:])}."
             )
         base = query.get("base", "").strip()
-        kept = ids[:MOST]
-        has_room = all(places[pk] < MOST for pk in kept)
+        kept = ids[:MAX_ANALYSES]
+        has_room = all(places[pk] < MAX_ANALYSES for pk in kept)
         choice = cls(
             tuple(kept),
             tuple(places[pk] if has_room else number for number, pk in enumerate(kept)),

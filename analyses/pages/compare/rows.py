@@ -103,7 +103,7 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
             cells = _best_of_each_work(cells, columns, figure.better)
             rows.append(Row(figure.full_label, cells, figure.name, figure.unit.name))
         if figure is COST and baseline and _gpus_differ(columns):
-            rows.append(_same_run_row(columns, baseline))
+            rows.append(_baselines_run_row(columns, baseline))
     return rows
 
 
@@ -111,7 +111,7 @@ def _gpus_differ(columns: Sequence[Column]) -> bool:
     return len({gpu_of(column.analysis) for column in columns}) > 1
 
 
-def _same_run_row(columns: Sequence[Column], baseline: Column) -> Row:
+def _baselines_run_row(columns: Sequence[Column], baseline: Column) -> Row:
     """The cost of the baseline's run on each GPU: the same samples, whatever hours are assumed.
 
     Each analysis assumes the hours of a run on its own GPU, so those costs are of different work.
@@ -131,7 +131,7 @@ def _same_run_row(columns: Sequence[Column], baseline: Column) -> Row:
         cost = cell.value * scale
         cells.append(Cell(usd(cost), cell.sources, cost, low, high, note))
     marked = _best_of_each_work(cells, columns, COST.better)
-    return Row("Cost of the same run", marked, unit=COST.unit.name)
+    return Row("Cost of the baseline run on each GPU", marked, unit=COST.unit.name)
 
 
 def _decision_row(columns: Sequence[Column]) -> Row:

@@ -23,7 +23,7 @@ _FEW_TIMES = 2
 _SMALLEST = 0.005
 """A difference below this share rounds to none."""
 
-_FEWEST = 2
+_MIN_RANKED = 2
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def verdict(columns: Sequence[Column], base: int | None) -> str:
         Empty while fewer than two have an answer, or where no speed is known.
     """
     answered = [column for column in columns if column.result]
-    if len(answered) < _FEWEST:
+    if len(answered) < _MIN_RANKED:
         return ""
     fitting = [column for column in answered if column.result and column.result.largest_batch_size]
     if not fitting:
@@ -97,7 +97,7 @@ def verdict(columns: Sequence[Column], base: int | None) -> str:
 
 def _of_several(works: Sequence[Sequence[Column]], base: int | None) -> str:
     """The winner of each model that several analyses are of; others are no rivals."""
-    found = [(work[0], _of_one_work(work, base)) for work in works if len(work) >= _FEWEST]
+    found = [(work[0], _of_one_work(work, base)) for work in works if len(work) >= _MIN_RANKED]
     won = [f"{_name_of_work(first, works)}: {said}" for first, said in found if said]
     if not won:
         return "Models or sizes of samples differ, so none is faster or cheaper than another."
@@ -152,7 +152,7 @@ def sentence(measure: Measure, contenders: Sequence[Contender]) -> str:
         (one for one in contenders if one.cell.value),
         key=lambda one: -measure.figure.better * (one.cell.value or 0),
     )
-    if len(ranked) < _FEWEST:
+    if len(ranked) < _MIN_RANKED:
         return ""
     best = ranked[0]
     rivals = [one for one in ranked if one.cell.value != best.cell.value]

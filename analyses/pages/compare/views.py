@@ -18,7 +18,7 @@ from analyses.pages.compare.bars import bars_description, bars_svg
 from analyses.pages.compare.charts import memory_chart, speed_chart
 from analyses.pages.compare.colours import dash, series
 from analyses.pages.compare.columns import (
-    FEWEST,
+    MIN_ANALYSES,
     Choice,
     Column,
     columns_of,
@@ -76,7 +76,7 @@ def compare(request: MemberRequest) -> HttpResponse:
     if request.htmx and not hear(lambda: _progress(request) != seen):
         return HttpResponse(status=204)
     choice, columns = _chosen(request)
-    if len(columns) < FEWEST:
+    if len(columns) < MIN_ANALYSES:
         return _to_history(request, choice, columns)
     context = _side_by_side(choice, columns)
     if request.htmx:
@@ -200,7 +200,7 @@ def _changed(request: MemberRequest) -> tuple[Choice, ReleaseChange]:
 
 def _two_or_more(request: MemberRequest) -> tuple[Choice, list[Column]]:
     choice, columns = _chosen(request)
-    if len(columns) < FEWEST:
+    if len(columns) < MIN_ANALYSES:
         raise Http404("Choose at least two analyses, for example ?ids=3,5")
     return choice, columns
 

@@ -71,9 +71,9 @@ def tag_names(given: Iterable[str]) -> list[str]:
         _check_storable(name)
         if "," in name:
             raise BadLabel("A tag cannot contain a comma")
-        if len(name) > Tag.LONGEST:
+        if len(name) > Tag.MAX_LENGTH:
             raise BadLabel(
-                f"“{name[:20]}…” is too long. A tag has at most {Tag.LONGEST} characters"
+                f"“{name[:20]}…” is too long. A tag has at most {Tag.MAX_LENGTH} characters"
             )
     if len(names) > MAX_TAGS:
         raise BadLabel(f"{len(names)} tags are too many. The limit is {MAX_TAGS}")
@@ -88,8 +88,8 @@ def note_from(text: str) -> str:
     """
     note = _with_plain_ends(text).strip()
     _check_storable(note)
-    if len(note) > Note.LONGEST:
-        raise BadLabel(f"It has {len(note):,} characters. A note has at most {Note.LONGEST:,}")
+    if len(note) > Note.MAX_LENGTH:
+        raise BadLabel(f"It has {len(note):,} characters. A note has at most {Note.MAX_LENGTH:,}")
     return note
 
 
@@ -226,7 +226,7 @@ class ProjectField(forms.CharField):
 class NoteField(forms.CharField):
     """A text of several lines."""
 
-    widget = forms.Textarea(attrs={"rows": 3, "maxlength": Note.LONGEST})
+    widget = forms.Textarea(attrs={"rows": 3, "maxlength": Note.MAX_LENGTH})
 
     def clean(self, value: object) -> str:
         try:

@@ -15,7 +15,7 @@ from ...core.errors import EngineError
 from ..offloading import Host
 from .in_backward import Make
 
-_FEWEST = 4096
+_MIN_SIZE = 4096
 """``minimal_size``: of smaller weights, everything stays on the GPU."""
 
 
@@ -40,12 +40,12 @@ class OnHost(torch.optim.Optimizer):
         self.is_at_work = False
         self._make = make
         self._there: dict[torch.Tensor, tuple[torch.nn.Parameter, torch.optim.Optimizer]] = {}
-        small = [one for one in parameters if one.numel() < _FEWEST]
+        small = [one for one in parameters if one.numel() < _MIN_SIZE]
         self._here = make(small) if small else None
         if self._here is not None:
             self.state = self._here.state
         for one in parameters:
-            if one.numel() >= _FEWEST:
+            if one.numel() >= _MIN_SIZE:
                 one.register_post_accumulate_grad_hook(self._send_gradient)
 
     def _send_gradient(self, parameter: torch.Tensor) -> None:

@@ -87,7 +87,7 @@ def test_logging_outside_a_transaction_is_refused(
 def test_long_values_are_truncated(admin: User) -> None:
     audit.note(admin, Action.PRICE_SET, "x" * 1000, before="y" * 1000, after="z" * 1000)
 
-    assert len(AuditEntry.objects.get().what) == AuditEntry.LONGEST
+    assert len(AuditEntry.objects.get().what) == AuditEntry.MAX_LENGTH
 
 
 def test_filters_find_by_member_action_and_time(page: Client, admin: User) -> None:

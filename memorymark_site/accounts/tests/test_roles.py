@@ -1,4 +1,4 @@
-"""Which role includes which, which role an account has, and which a view needs."""
+"""Roles: those that include others, that of an account, and that which a view needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which account an identity signs in to, if any."""
+"""The account that an identity signs in to, if any."""
 
 from __future__ import annotations
 
