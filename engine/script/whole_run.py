@@ -27,7 +27,7 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.operations import tensors_in
 from ..versions.loaded_modules import namespace
 from .deepspeed import follow_deepspeed
-from .early_evaluation import EVALUATED_BATCHES
+from .early_evaluation import EVALUATED_BATCHES, batches_of
 from .fork import watch
 from .lasting_changes import before_lasting_changes
 from .live import Live
@@ -370,7 +370,7 @@ class _Evaluation:
         """Whether another batch is read, of what may be another evaluation."""
         if iterator is not self._iterator:
             self._iterator, self._peaks = iterator, []
-            self._batches = _batches_of(iterator)
+            self._batches = batches_of(iterator)
         self.reads = True
         known = EVALUATED_BATCHES if self._batches is None else self._batches
         return len(self._peaks) < min(EVALUATED_BATCHES, known)
@@ -396,13 +396,3 @@ class _Evaluation:
         )
         peaks = run.peaks | {PhaseName.EVALUATION: known | last}
         return replace(run, peaks=peaks, batches=batches, grows=run.grows or grows)
-
-
-def _batches_of(iterator: Any) -> int | None:
-    """Batches of all data of a loader; ``None`` where that has no length."""
-    sampler = iterator._index_sampler
-    try:
-        samples, size = len(sampler.sampler), sampler.batch_size
-    except (AttributeError, TypeError, NotImplementedError):
-        return None
-    return -(-samples // size) if isinstance(size, int) and size else None

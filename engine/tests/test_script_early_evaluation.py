@@ -65,6 +65,13 @@ def test_one_in_the_last_traced_step_is_traced_to_its_end(tmp_path: Path) -> Non
     assert long.values.operators >= short.values.operators + 80
 
 
+def test_one_of_few_batches_keeps_what_these_give(tmp_path: Path) -> None:
+    """Loaders that feed steps have more batches than there are data; these are evaluated once."""
+    few, more = (traced(tmp_path, n, "kept.append(out)", at=1) for n in (3, 5))
+    output = 8 * 32 * 4
+    assert more.trace.peak_of_last_step() - few.trace.peak_of_last_step() == 2 * output
+
+
 def test_a_script_that_needs_every_batch_gets_them(tmp_path: Path) -> None:
     whole = traced(tmp_path, 80, then="assert seen == 80")
     cut = traced(tmp_path, 80)
