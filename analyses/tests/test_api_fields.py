@@ -30,6 +30,16 @@ def test_only_the_requested_fields_are_sent(api: APIClient, member: User) -> Non
     assert set(api.get("/api/v1/gpus/?fields=name").json()["results"][0]) == {"name"}
 
 
+def test_lengths_may_be_sent_one_per_line(api: APIClient, member: User) -> None:
+    listed = "\n".join(map(str, range(1, 1001)))
+    body = {"model": "gpt2", "gpu": "a10", "batching": "longest", "sample_lengths": listed}
+    assert api.post(URL, body, format="json").status_code == 201
+    assert "p50=501,p55=551" in Analysis.objects.get().request["sample_lengths"]
+    refused = api.post(URL, body | {"sample_lengths": "12\nlong"}, format="json")
+    assert refused.status_code == 400
+    assert "'long' is not a length" in refused.content.decode()
+
+
 def test_an_answer_with_selected_fields_is_what_the_schema_says(
     api: APIClient, member: User
 ) -> None:

@@ -334,6 +334,31 @@ def test_an_uploaded_config_sets_the_model(page: Client) -> None:
     assert (analysis.model, analysis.request["config"]) == ("own-config", CONFIG)
 
 
+def upload_lengths(page: Client, content: str) -> HttpResponse:
+    file = SimpleUploadedFile("lengths.txt", content.encode(), "text/plain")
+    fields = default_values() | {"batching": "longest", "lengths_file": file}
+    return cast(HttpResponse, page.post(NEW, fields))
+
+
+def test_uploaded_lengths_become_percentiles(page: Client) -> None:
+    content = "\n".join(map(str, range(1, 1001)))
+    assert upload_lengths(page, content).status_code == 302
+    assert "p50=501,p55=551" in Analysis.objects.get().request["sample_lengths"]
+
+
+def test_uploaded_lengths_that_are_none_are_told(page: Client) -> None:
+    response = upload_lengths(page, "12\nlong\n40")
+    assert response.status_code == 200
+    assert "is not a length" in response.content.decode()
+    assert not Analysis.objects.exists()
+
+
+def test_lengths_may_be_typed_one_per_line(page: Client) -> None:
+    analysis = post(page, batching="longest", sample_lengths="12 40 7")
+    assert isinstance(analysis, Analysis)
+    assert analysis.request["sample_lengths"].startswith("min=7,")
+
+
 def test_a_typed_config_sets_the_model_with_its_own_name(page: Client) -> None:
     analysis = post(page, **OTHER, other_model="mine", config=json.dumps(CONFIG))
     assert isinstance(analysis, Analysis)

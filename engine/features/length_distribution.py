@@ -21,6 +21,8 @@ EXAMPLE = "p50=310,p90=900,p99=2100,max=4096"
 FIELD = "sample_lengths"
 """The field of a workload that is read here."""
 
+MAX_LIST_CHARACTERS = 2**20
+
 MEGA_BATCH = 50
 """Batches that transformers' ``group_by_length`` sorts at once (``get_length_grouped_indices``)."""
 
@@ -28,6 +30,10 @@ _DRAWS = 2**16
 _MAX_GRID = 2**20
 
 _POINT = re.compile(r"(min|max|p([0-9]{1,2}(?:\.[0-9]{1,4})?))=([0-9]{1,7})", re.ASCII)
+_SHOWN = 40
+"""Characters of a mistake that are shown of what may be a file."""
+_LENGTH = re.compile(r"[0-9]{1,7}", re.ASCII)
+_LIST = re.compile(r"\s*[0-9]+[\s,]+[^\s,]", re.ASCII)
 _SUMMED = (*range(5, 100, 5), 1, 98, 99, 99.5, 99.9, 99.99)
 """The percentiles that stand for a file of lengths, beside its shortest and its longest."""
 
@@ -44,17 +50,28 @@ class Lengths:
     points: tuple[tuple[float, float], ...]
 
     @classmethod
-    def parse(cls, text: str) -> Lengths:
-        """Lengths from percentiles such as :data:`EXAMPLE`; the shortest is 1 unless ``min`` says.
+    def parse(cls, text: object) -> Lengths:
+        """Lengths from percentiles such as :data:`EXAMPLE`, or from a list of them all.
+
+        Of percentiles, the shortest is 1 unless ``min`` says. In a list, lines, spaces or commas
+        stand between lengths.
+
+        Args:
+            text: Untrusted.
 
         Raises:
             InvalidInput: With what to write instead.
         """
+        if not isinstance(text, str):
+            raise _wrong("lengths are text")
+        if _LIST.match(text):
+            return cls.of(_listed(text))
         points = {0.0: 1.0}
         for part in text.lower().split(","):
             found = _POINT.fullmatch("".join(part.split()))
             if found is None:
-                raise _wrong(f"{part.strip() or 'nothing'} is not a percentile")
+                seen = "".join(filter(str.isprintable, part)).strip()[:_SHOWN]
+                raise _wrong(f"{seen or 'nothing'} is not a percentile")
             name, percent, tokens = found.groups()
             points[float(percent or 100 * (name == "max")) / 100] = float(tokens)
         if 1.0 not in points:
@@ -199,6 +216,24 @@ def read_lengths(path: Path) -> list[int]:
             return [int(line) for line in file if line.strip()]
     except (OSError, ValueError) as error:
         raise _wrong(f"{shown(path)} cannot be read as one length per line: {error}") from error
+
+
+def _listed(text: str) -> list[int]:
+    """The lengths in a list.
+
+    Raises:
+        InvalidInput: If it is too long, or has something else in it.
+    """
+    if len(text) > MAX_LIST_CHARACTERS:
+        raise _wrong(
+            f"a list of lengths has at most {MAX_LIST_CHARACTERS:,} characters; the command line "
+            "reads longer files (--sample-lengths FILE)"
+        )
+    words = text.replace(",", " ").split()
+    other = next((word for word in words if not _LENGTH.fullmatch(word)), None)
+    if other is not None:
+        raise _wrong(f"{shown(other)} is not a length")
+    return [int(word) for word in words]
 
 
 def put_first(index: int, size: str) -> str:

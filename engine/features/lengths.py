@@ -31,9 +31,9 @@ class SampleLengths:
         Described(
             "Sample lengths",
             "Percentiles of your samples' lengths in tokens, such as "
-            "p50=310,p90=900,p99=2100,max=4096; the command line also takes a file with one "
-            "length per line. What is longer than the sequence length is cut. `memorymark sample "
-            "FILE` says which sample is the longest, to be put first in a run.",
+            "p50=310,p90=900,p99=2100,max=4096, or the length of each, one per line; the command "
+            "line takes a file of these. What is longer than the sequence length is cut. "
+            "`memorymark sample FILE` says which sample is the longest, to be put first in a run.",
             Group.LENGTHS,
             empty="all as long as the sequence length",
             metavar="LENGTHS",

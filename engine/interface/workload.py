@@ -86,7 +86,8 @@ class Workload(
 
     def __post_init__(self) -> None:
         wrong: dict[str, str] = {}
-        settle(self, wrong, but=("model", "config", "task", "label_count", "software", *SIZES))
+        checked_here = ("model", "config", "task", "label_count", "software", FIELD, *SIZES)
+        settle(self, wrong, but=checked_here)
         self._settle_lengths(wrong)
         self._settle_model(wrong)
         self._settle_software(wrong)
@@ -96,8 +97,9 @@ class Workload(
             raise InvalidInput(wrong)
 
     def _settle_lengths(self, wrong: dict[str, str]) -> None:
-        if self.sample_lengths is not None and FIELD not in wrong:
-            lengths = collect(lambda: Lengths.parse(self.sample_lengths or ""), wrong)
+        """Check lengths, which may be a list that is longer than other text."""
+        if (given := self.sample_lengths) is not None:
+            lengths = collect(lambda: Lengths.parse(given), wrong)
             self._set(FIELD, None if lengths is None else str(lengths))
 
     def _settle_model(self, wrong: dict[str, str]) -> None:

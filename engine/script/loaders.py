@@ -145,6 +145,11 @@ class Loaders:
         return set(self._read.fed)
 
     @property
+    def read_one_set(self) -> bool:
+        """Whether one set of data was read until now, and fed the step."""
+        return len(self._data) == 1 and self._data.keys() == self.fed
+
+    @property
     def batches(self) -> int:
         """Number of batches that fed the step: its micro-batches; at least one.
 

@@ -19,11 +19,12 @@ from ..prediction.host_memory import FILE_BYTES
 from ..prediction.phases import judged_by, traced_peaks
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, Trace
+from .early_evaluation import EVALUATED_BATCHES
 from .factory import Factory
 from .program_trace import EVALUATES
 from .request import Script
 from .trace import follow_script
-from .whole_run import EVALUATED_BATCHES, Peak, Saved, WholeRun
+from .whole_run import Peak, Saved, WholeRun
 
 Follow = Callable[[int], WholeRun]
 

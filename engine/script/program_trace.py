@@ -19,6 +19,7 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, Trace
 from ..versions.loaded_modules import namespace
 from .deepspeed import follow_deepspeed
+from .early_evaluation import CutTooShort, EarlyEvaluations
 from .factory import ScriptFailed
 from .fork import Done, Fork, last_words, watch
 from .live import Live
@@ -71,14 +72,14 @@ def begin_trace(
         enough steps have ended, and what ``refuse`` makes of an error of the script.
     """
 
-    def work(end: End[Trace]) -> None:
+    def work(end: End[Trace], cuts: bool) -> None:
         with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
             follow_deepspeed(machine)
-            Tracing(program, batch_size, machine, end, STEPS + one_more).run(refuse)
+            Tracing(program, batch_size, machine, end, STEPS + one_more, cuts).run(refuse)
 
     if isinstance(program, Program) and behaviour is not None and shows_gpu:
         preload(program, behaviour, gpu)
-    return begin_apart(values, work)
+    return begin_cutting(values, work)
 
 
 def find_loaders(
@@ -103,11 +104,12 @@ def find_loaders(
         EngineError: What ``refuse`` makes of an error of the script.
     """
 
-    def work(end: End[Feeding]) -> None:
+    def work(end: End[Feeding], cuts: bool) -> None:
         loaders = Loaders()
 
         def step_ended() -> None:
-            if steps.ended == 2:  # what was read before the first may have been for anything
+            # What was read before the first may have been for anything, unless it was one thing.
+            if steps.ended == 2 or loaders.read_one_set:
                 end(loaders.feeding())
             loaders.step_ended()
 
@@ -116,19 +118,51 @@ def find_loaders(
             follow_deepspeed(machine)
             _Patience(program, end)
             steps = ProgramSteps(program, None, step_ended)
+            early = EarlyEvaluations(cuts, lambda: steps.ended > 0, lambda: (0, 0))
+            loaders.before_read = early.before_read
             try:
                 with loaders.followed(at_home=True):
                     steps.run()
             except EngineError as error:
-                end(error)
+                end(early.cause_of(error))
             except SystemExit as error:
-                end(ScriptFailed(ended_with(steps, error)))
+                end(early.cause_of(ScriptFailed(ended_with(steps, error))))
             except Exception as error:
-                end(refuse(error))
+                end(early.cause_of(refuse(error)))
 
     if behaviour is not None:
         preload(program, behaviour, gpu)
-    return begin_apart(values, work)()
+    return begin_cutting(values, work)()
+
+
+def begin_cutting(
+    values: Values, work: Callable[[End[_Found], bool], None]
+) -> Callable[[], _Found]:
+    """Begin to do something in a fork that cuts evaluations between the first steps short.
+
+    Where a script cannot do without the rest of them, it is done again with all.
+
+    Args:
+        values: Values that the script gets where it reads tensors.
+        work: As for :func:`begin_apart`; it is told whether to cut.
+    """
+
+    def begin(cuts: bool) -> Callable[[], _Found]:
+        def work_so(end: End[_Found]) -> None:
+            work(end, cuts)
+
+        return begin_apart(values, work_so)
+
+    cutting = begin(True)
+
+    def found() -> _Found:
+        try:
+            return cutting()
+        except CutTooShort:
+            vars(values).update(vars(Values(values.placeholders)))
+            return begin(False)()
+
+    return found
 
 
 def begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable[[], _Found]:
@@ -200,6 +234,7 @@ class Tracing:
         machine: The machine that it runs on.
         end: Receives the trace, or what comes of it, or an error.
         steps: Steps to trace.
+        cuts: Whether to cut evaluations between the first steps short.
     """
 
     def __init__(
@@ -209,6 +244,7 @@ class Tracing:
         machine: Machine,
         end: End[Any],
         steps: int,
+        cuts: bool,
     ) -> None:
         self._program, self._end, self._wanted = program, end, steps
         self._steps = ProgramSteps(program, batch_size, self._step_ended)
@@ -220,6 +256,10 @@ class Tracing:
         self._micro_batches = MicroBatches(
             self._recorder, self._model_is_made, self._loaders.passed
         )
+        self._early = EarlyEvaluations(
+            cuts, lambda: 0 < self._steps.ended < STEPS - 1, self._recorder.kept
+        )
+        self._loaders.before_read = self._early.before_read
         self._found: Trace | None = None
         self._batches_before = 1
         self._beside = ThreadsBeside()
@@ -246,11 +286,11 @@ class Tracing:
 
     def _stopped(self, error: EngineError) -> NoReturn:
         """End the process: the program has come to its end, or raised an error of its own."""
-        self._end(self._found or error)
+        self._end(self._found or self._early.cause_of(error))
 
     def _refused(self, error: EngineError) -> NoReturn:
         """End the process: the program did what cannot be traced."""
-        self._end(error)
+        self._end(self._early.cause_of(error))
 
     def _model_is_made(self) -> None:
         """Let the recorder know, from here on, which tensors are parameters, and whose each is."""

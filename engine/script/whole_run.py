@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.operations import tensors_in
 from ..versions.loaded_modules import namespace
 from .deepspeed import follow_deepspeed
+from .early_evaluation import EVALUATED_BATCHES, batches_of
 from .fork import watch
 from .lasting_changes import before_lasting_changes
 from .live import Live
@@ -34,13 +36,15 @@ from .on_import import when_imported
 from .placeholders import Values, first_that_runs
 from .preloading import preload
 from .program import Program
-from .program_trace import End, Refuse, Tracing, begin_apart
+from .program_trace import End, Refuse, Tracing, begin_cutting
 from .unlike_steps import STEPS
 
-EVALUATED_BATCHES = 4
-"""Batches of an evaluation that are run: the last three tell what each of the others adds."""
 FOLLOWED_SECONDS = 120.0
 """Time that a program may take after its traced steps."""
+QUIET_SECONDS = 10.0
+"""Time of the processor that forward passes may take after them with no higher peak."""
+_NEWS = 1.01
+"""By so much a peak has to be higher: a text that is generated grows by some bytes a token."""
 STEPS_AFTER = 3
 """Training steps after which a program is left that goes on training."""
 EPOCHS, EPOCHS_EVALUATED = 1_000, 3
@@ -134,12 +138,12 @@ def follow_run(
     """
 
     def with_values(values: Values) -> WholeRun:
-        def work(end: End[WholeRun]) -> None:
+        def work(end: End[WholeRun], cuts: bool) -> None:
             with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
                 follow_deepspeed(machine)
-                _Following(program, batch_size, machine, end, refuse).run(refuse)
+                _Following(program, batch_size, machine, end, cuts).run(refuse)
 
-        return begin_apart(values, work)()
+        return begin_cutting(values, work)()
 
     for shows_gpu in (True, False) if behaviour is not None else (False,):
         if isinstance(program, Program) and shows_gpu and behaviour is not None:
@@ -159,9 +163,9 @@ class _Following(Tracing):
         batch_size: int,
         machine: Machine,
         end: End[WholeRun],
-        refuse: Refuse,
+        cuts: bool,
     ) -> None:
-        super().__init__(program, batch_size, machine, end, STEPS)
+        super().__init__(program, batch_size, machine, end, STEPS, cuts)
         self._hand_over = end
         self._run = WholeRun(batch_size, {})
         self._phase = PhaseName.LOADING
@@ -169,11 +173,22 @@ class _Following(Tracing):
         self._empty = 0  # times that the script has asked for more of it
         self._evaluation = _Evaluation()
         self._finished = False
+        self._quiet_since, self._highest = 0.0, 0
         register_module_forward_pre_hook(self._forward)
         self._loaders.before_read = self._before_read
         when_imported(
             {place.partition(":")[0]: partial(self._watch_saving, place) for place in _SAVING}
         )
+
+    def run(self, refuse: Refuse) -> None:
+        """Run the program; ends the process."""
+
+        def refused(error: BaseException) -> EngineError:
+            if self._empty and StopIteration in (type(error), type(error.__cause__)):
+                self._finish("its training loop wants data without end")
+            return refuse(error)
+
+        super().run(refused)
 
     def _traces_on(self) -> bool:
         return self._steps.ended >= STEPS
@@ -204,16 +219,28 @@ class _Following(Tracing):
             now = PhaseName.EVALUATION if evaluates else PhaseName.STEP
             if now is not self._phase:
                 self._close(now)
+            self._end_where_quiet()
+
+    def _end_where_quiet(self) -> None:
+        """End the program where its forward passes have long shown nothing new, as of a text."""
+        now, peak = time.process_time(), self._recorder.peak_bytes
+        if peak > _NEWS * self._highest or not self._quiet_since:
+            self._quiet_since, self._highest = now, max(peak, self._highest)
+        elif now - self._quiet_since > QUIET_SECONDS:
+            where = self._steps.program.line(traceback.extract_stack())
+            self._finish(f"it is{where}, whose forward passes take no more memory than before")
 
     def _before_read(self, iterator: Any) -> None:
         """A batch is wanted; raises ``StopIteration`` where there shall be no more."""
         if not self._traces_on():
+            self._early.before_read(iterator)
             return
         if id(iterator._dataset) in self._fed:
             self._empty += 1
             if self._empty > self._patience_with_epochs():
                 self._finish("")
             raise StopIteration
+        self._quiet_since = 0.0  # a batch is news
         evaluation = self._evaluation
         if self._phase is PhaseName.EVALUATION:
             evaluation.batch_ended(self._take())
@@ -308,7 +335,7 @@ class _Following(Tracing):
 
     def _stopped(self, error: EngineError) -> NoReturn:
         if not self._traces_on():
-            self._hand_over(error)
+            self._hand_over(self._early.cause_of(error))
         self._finish("" if "ended after" in str(error) else getattr(error, "reason", str(error)))
 
     def _refused(self, error: EngineError) -> NoReturn:
@@ -343,7 +370,7 @@ class _Evaluation:
         """Whether another batch is read, of what may be another evaluation."""
         if iterator is not self._iterator:
             self._iterator, self._peaks = iterator, []
-            self._batches = _batches_of(iterator)
+            self._batches = batches_of(iterator)
         self.reads = True
         known = EVALUATED_BATCHES if self._batches is None else self._batches
         return len(self._peaks) < min(EVALUATED_BATCHES, known)
@@ -369,13 +396,3 @@ class _Evaluation:
         )
         peaks = run.peaks | {PhaseName.EVALUATION: known | last}
         return replace(run, peaks=peaks, batches=batches, grows=run.grows or grows)
-
-
-def _batches_of(iterator: Any) -> int | None:
-    """Batches of all data of a loader; ``None`` where that has no length."""
-    sampler = iterator._index_sampler
-    try:
-        samples, size = len(sampler.sampler), sampler.batch_size
-    except (AttributeError, TypeError, NotImplementedError):
-        return None
-    return -(-samples // size) if isinstance(size, int) and size else None

@@ -140,6 +140,30 @@ def test_a_mistake_is_told(text: str, expected: str) -> None:
     assert EXAMPLE in message
 
 
+@pytest.mark.parametrize("between", ["\n", "\r\n", ",", " ", ", "])
+def test_a_list_gives_its_percentiles(between: str) -> None:
+    counted = list(range(1, 1001))
+    assert Lengths.parse(between.join(map(str, counted))) == Lengths.of(counted)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12\nlong\n40", "long"),
+        ("12\n-4", "-4"),
+        ("12\n1.5", "1.5"),
+        ("0\n12", "from 1 to"),
+        ("length\n" + "12\n" * 2**10, "length"),
+        ("12\n" * 2**19, "at most 1,048,576 characters"),
+    ],
+)
+def test_a_mistake_in_a_list_is_told(text: str, expected: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Lengths.parse(text)
+    assert expected in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
 def test_a_file_gives_its_percentiles(tmp_path: Path) -> None:
     path = tmp_path / "lengths.txt"
     path.write_text("\n".join(map(str, range(1, 2001))) + "\n")

@@ -13,6 +13,7 @@ from engine.gpus import GPUS
 from engine.interface.result import PhaseName
 from engine.interface.trial import Source, Trial
 from engine.prediction.phases import judged_by
+from engine.script import whole_run
 from engine.script.phases import NOT_FOLLOWED, ScriptPhases
 from engine.script.program import Program
 from engine.script.request import ScriptRequest
@@ -111,6 +112,35 @@ class TestFollowed:
         assert "KeyError" in run.left
         assert PhaseName.SAVING not in run.peaks
 
+    def test_a_loop_that_wants_data_without_end_is_left(self, tmp_path: Path) -> None:
+        program = written(tmp_path)
+        path = Path(program.path)
+        head, _, _ = path.read_text().partition("for epoch in range(3):")
+        path.write_text(head + ENDLESS)
+        assert followed(program).left == "its training loop wants data without end"
+
+    def test_a_long_text_is_left_once_it_takes_no_more(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(whole_run, "QUIET_SECONDS", 0.2)
+        text = "for _ in range(10**9): x = model(x.cuda())"
+        run = followed(written(tmp_path, keeps=text))
+        assert "whose forward passes take no more memory" in run.left
+        assert PhaseName.EVALUATION in run.peaks
+
+
+ENDLESS = """
+batches = iter(loader)
+while True:
+    try:
+        (x,) = next(batches)
+    except StopIteration:
+        batches = iter(loader)
+        (x,) = next(batches)
+    optimizer.zero_grad()
+    model(x.cuda()).square().mean().backward()
+    optimizer.step()
+"""
 
 CHANGES = {
     "os.remove(kept_file)": "removes or renames a file",

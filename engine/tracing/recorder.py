@@ -133,6 +133,10 @@ class MemoryRecorder(OperatorMode):
         self.peak_bytes, self._host_peak_bytes = self.live_bytes, self._host_bytes
         return peaks
 
+    def kept(self) -> tuple[int, int]:
+        """Bytes of tensors alive now, on the device and on the host."""
+        return self.live_bytes, self._host_bytes
+
     def finish(self) -> Trace:
         """The trace, to which nothing is added from now on.
 

@@ -1,4 +1,4 @@
-"""The fields of the form as sent: of bounded length, and with an uploaded config.json."""
+"""The fields of the form as sent: of bounded length, and with what was uploaded beside them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 
 from analyses.pages.new.widgets import OTHER_MODEL
+from engine.core.errors import InvalidInput
+from engine.features.length_distribution import FIELD as LENGTHS
+from engine.features.length_distribution import Lengths
 from engine.models.config_text import MAX_CONFIG_BYTES
 
 CONFIG_FILE = "config_file"
 """The file input beside the field ``config``; an uploaded file becomes that field's text."""
+
+LENGTHS_FILE = "lengths_file"
+"""The file input beside the lengths of samples; its percentiles become that field's text."""
 
 _MAX_CHARACTERS = 10_000
 """More than any value has but these two: the page repeats what was sent, in up to six places."""
@@ -29,7 +35,8 @@ def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes
     """The fields as sent, cut where they are too long to be right.
 
     The text of an uploaded config is the field ``config``, and takes the place of a preset that was
-    chosen. So it survives an invalid form: a browser does not send the file again.
+    chosen. So it survives an invalid form: a browser does not send the file again. So do the
+    percentiles of an uploaded list of lengths.
     """
     filled = fields.copy()
     for name, values in fields.lists():
@@ -38,7 +45,17 @@ def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes
     if upload := files.get(CONFIG_FILE):
         filled["model"] = OTHER_MODEL
         filled["config"] = upload.read().decode(errors="replace")
+    if upload := files.get(LENGTHS_FILE):
+        filled[LENGTHS] = _percentiles(upload.read().decode(errors="replace"))
     return filled
+
+
+def _percentiles(text: str) -> str:
+    """The percentiles of a list of lengths; the text itself where the form will refuse it."""
+    try:
+        return str(Lengths.parse(text))
+    except InvalidInput:
+        return text
 
 
 class ConfigUploadHandler(FileUploadHandler):
