@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema
 from analyses.bodies import MAX_NAME_LENGTH, JsonObject, Moment, Name, storable
 from analyses.models import TrainingJob
 from analyses.permissions import may_administer
+from analyses.training_jobs.advice import advise
 from analyses.training_jobs.matching import byte_hours, is_unknown, match
 from engine.core.border import read, read_body
 from engine.core.errors import InvalidInput
@@ -205,7 +206,9 @@ def _store(member: User, jobs: Mapping[tuple[str, str], _Job], found: Imported) 
     for row in changed:
         row.save()
     if new or changed:
-        match(_stored([*new, *changed]))
+        rows = _stored([*new, *changed])
+        match(rows)
+        advise(rows)
     found.new, found.updated = len(new), len(changed)
 
 
