@@ -49,7 +49,7 @@ def test_a_job_that_went_on_with_the_batch_of_before_gets_advice(member: User) -
     assert entry.analysis == analysis
     text = inbox.sentence(entry)
     assert "W&B della/1 trained with batch 16, 26.00 of 80.00 GiB in use (measured). " in text
-    assert "Recommended is batch 16 to 128: 1." in text
+    assert "Recommended: batch 16 to 128, 1." in text
     assert text.endswith("(predicted).")
 
 

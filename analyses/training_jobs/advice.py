@@ -80,6 +80,6 @@ def _text(job: TrainingJob, analysis: Analysis) -> str:
         peak, total = gib_number(job.used_bytes), gib_number(job.total_bytes)
         used = f", {peak} of {total} GiB in use (measured)"
     return (
-        f"{job} trained with batch {whole(job.request[_BATCH])}{used}. Recommended is "
-        f"{change_of(analysis)}: {stored(analysis, 'speedup')} ({analysis.source})."
+        f"{job} trained with batch {whole(job.request[_BATCH])}{used}. Recommended: "
+        f"{change_of(analysis)}, {stored(analysis, 'speedup')} ({analysis.source})."
     )
