@@ -20,6 +20,7 @@ PARTS = {"verified": "Verified", "self_reported": "Self-reported", POTENTIAL: "P
 
 
 _FEW_DAYS, _A_YEAR = 100, 366
+_SHORTENED_USD = 1000.0
 
 
 def accrual_chart(points: Sequence[Point], projection: Projection | None = None) -> PlotlyDict:
@@ -42,9 +43,16 @@ def accrual_chart(points: Sequence[Point], projection: Projection | None = None)
             **SPIKE,
             "automargin": True,
         },
-        "yaxis": axis("Saved, USD", "$,~s"),
+        "yaxis": axis("Saved, USD", _usd_format(points, projection)),
     }
     return {"data": data, "layout": layout}
+
+
+def _usd_format(points: Sequence[Point], projection: Projection | None) -> str:
+    """Labels with k and M for large sums; of small ones they would be m, for thousandths."""
+    amounts = [max(saved.realised.usd, saved.potential.usd) for _, saved in points]
+    most = max([*amounts, projection.realised.usd if projection else 0.0])
+    return "$,~s" if most >= _SHORTENED_USD else "$,~g"
 
 
 def _tick_format(points: Sequence[Point], projection: Projection | None) -> str:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyses.charts.accrual import Plot, accrual_plot
+from analyses.charts.accrual import Plot, accrual_chart, accrual_plot
 from analyses.models import Analysis, CountedSavings, RunSavings, Status
 from analyses.savings.accrual import Amount, Saved, ledger, saved_by, saved_by_workload
 from analyses.savings.certainty import counted, counts_at_low_end
@@ -194,6 +194,14 @@ def test_an_impossible_period_is_refused(given: tuple[str, str, str], field: str
 
 MAX_LABEL = len("$500k")
 """Characters of a label that fit beside the report's chart on a phone."""
+
+
+@pytest.mark.parametrize(
+    ("total", "labels"), [(0.0, "$,~g"), (0.9, "$,~g"), (999.0, "$,~g"), (1e5, "$,~s")]
+)
+def test_the_axis_of_small_sums_has_no_thousandths(total: float, labels: str) -> None:
+    points = [(date(2026, 3, 1), Saved()), (date(2026, 3, 31), Saved(potential=Amount(usd=total)))]
+    assert accrual_chart(points)["layout"]["yaxis"]["tickformat"] == labels
 
 
 @given(st.floats(0.01, 1e9))
