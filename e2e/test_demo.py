@@ -171,6 +171,14 @@ def test_twenty_rows_fit_a_laptops_screen(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"density=roomy"))
 
 
+@pytest.mark.parametrize("path", ["/savings/", "/savings/report/"])
+def test_a_printed_page_says_that_its_lab_is_invented(page: Page, path: str) -> None:
+    page.goto(path)
+    page.emulate_media(media="print")
+    expect(page.get_by_role("note").filter(has_text="invented")).to_be_visible()
+    assert overflow(page) <= 0
+
+
 def test_a_search_becomes_chips_that_can_be_removed(page: Page) -> None:
     page.goto("/history/")
     search = page.get_by_label("Search", exact=True)

@@ -20,7 +20,7 @@ PARTS = {"verified": "Verified", "self_reported": "Self-reported", POTENTIAL: "P
 
 
 _FEW_DAYS, _A_YEAR = 100, 366
-_CENTS_BELOW_USD = 5.0
+_SHORTENED_USD = 1000.0
 
 
 def accrual_chart(points: Sequence[Point], projection: Projection | None = None) -> PlotlyDict:
@@ -43,9 +43,16 @@ def accrual_chart(points: Sequence[Point], projection: Projection | None = None)
             **SPIKE,
             "automargin": True,
         },
-        "yaxis": axis("Saved, USD", _usd_format(data)),
+        "yaxis": axis("Saved, USD", _usd_format(points, projection)),
     }
     return {"data": data, "layout": layout}
+
+
+def _usd_format(points: Sequence[Point], projection: Projection | None) -> str:
+    """Labels with k and M for large sums; of small ones they would be m, for thousandths."""
+    amounts = [max(saved.realised.usd, saved.potential.usd) for _, saved in points]
+    most = max([*amounts, projection.realised.usd if projection else 0.0])
+    return "$,~s" if most >= _SHORTENED_USD else "$,~g"
 
 
 def _tick_format(points: Sequence[Point], projection: Projection | None) -> str:
@@ -54,12 +61,6 @@ def _tick_format(points: Sequence[Point], projection: Projection | None) -> str:
     if days < _FEW_DAYS:
         return "%-d %b"
     return "%b" if days <= _A_YEAR else "%b %y"
-
-
-def _usd_format(traces: Sequence[PlotlyDict]) -> str:
-    """Labels with k and M, unless ticks are cents apart, which would be m for thousandths."""
-    largest = max(amount for trace in traces for amount in trace["y"])
-    return "$,.2f" if largest < _CENTS_BELOW_USD else "$,~s"
 
 
 def _area(points: Sequence[Point], part: str) -> PlotlyDict:

@@ -180,11 +180,13 @@ def test_its_energy_is_computed_again(api: APIClient) -> None:
     document = pushed_document()
     energy = document["result"]["savings"]["energy"]
     expected = energy["kwh_per_year"]
-    energy["kwh_per_year_low"] = -1.0  # the one number that may be
+    low = energy["kwh_per_year_low"]
+    energy["kwh_per_year_low"] = -1e9  # the one number that may be below zero
     energy["kg_co2e_per_year"] = 1e9
     body = api.post(URL, document, format="json").json()
 
     assert body["kwh_per_year"] == pytest.approx(expected)
+    assert body["result"]["savings"]["energy"]["kwh_per_year_low"] == pytest.approx(low)
     assert body["kg_co2e_per_year"] == pytest.approx(expected * 481 / 1000)
 
 

@@ -68,6 +68,19 @@ def test_a_running_job_grows_with_each_import(api: APIClient) -> None:
     assert job.gpu_hours == pytest.approx(6)
 
 
+@pytest.mark.parametrize(("later", "most"), [(None, 30), (20, 30), (40, 40)])
+def test_the_most_that_a_job_used_is_kept_where_its_reporter_forgets_samples(
+    api: APIClient, later: int | None, most: int
+) -> None:
+    job = job_body(reporter="dstack", used_bytes=30 * GIB)
+    _sent(api, job)
+    _sent(api, job | {"used_bytes": None if later is None else later * GIB})
+    stored = TrainingJob.objects.get()
+    assert stored.used_bytes == most * GIB
+    assert stored.used_byte_hours == pytest.approx(4 * most * GIB)
+    assert stored.unused_byte_hours == pytest.approx(4 * (TOTAL_BYTES - most * GIB))
+
+
 def test_the_same_id_of_another_reporter_is_another_job(api: APIClient) -> None:
     assert _sent(api, job_body(), job_body(reporter="wandb"))["new"] == 2
 

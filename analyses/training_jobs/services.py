@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema
 from analyses.bodies import MAX_NAME_LENGTH, JsonObject, Moment, Name, storable
 from analyses.models import TrainingJob
 from analyses.permissions import may_administer
+from analyses.training_jobs.advice import advise
 from analyses.training_jobs.matching import byte_hours, is_unknown, match
 from engine.core.border import read, read_body
 from engine.core.errors import InvalidInput
@@ -205,7 +206,9 @@ def _store(member: User, jobs: Mapping[tuple[str, str], _Job], found: Imported) 
     for row in changed:
         row.save()
     if new or changed:
-        match(_stored([*new, *changed]))
+        rows = _stored([*new, *changed])
+        match(rows)
+        advise(rows)
     found.new, found.updated = len(new), len(changed)
 
 
@@ -225,6 +228,8 @@ def _change(row: TrainingJob, columns: Mapping[str, Any]) -> bool:
     if told:
         columns = {name: value for name, value in columns.items() if name not in told}
         columns = {name: columns[name] for name in columns if name not in _FOLLOWING}
+    if Reporter(row.reporter).forgets_samples:
+        columns = {**columns, **_with_most_used(row, columns)}
     differs = {name: value for name, value in columns.items() if getattr(row, name) != value}
     if differs.get("owner_id", 0) is None:
         differs.pop("owner_id", None)
@@ -232,6 +237,13 @@ def _change(row: TrainingJob, columns: Mapping[str, Any]) -> bool:
         setattr(row, name, value)
     row.from_runs = [name for name in row.from_runs if name in told]
     return bool(differs)
+
+
+def _with_most_used(row: TrainingJob, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a job's memory, with the most that it was ever reported to use."""
+    known = [one for one in (row.used_bytes, columns.get("used_bytes")) if one is not None]
+    used, total = max(known, default=None), columns.get("total_bytes", row.total_bytes)
+    return {"used_bytes": used, **byte_hours(columns["gpu_hours"], used, total)}
 
 
 _COLUMNS = (

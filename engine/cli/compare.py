@@ -168,10 +168,9 @@ def _rendered(compared: ReleaseComparison, answers: Sequence[ReleaseAnswer]) -> 
     old, new = sides(compared.before.software, compared.after.software)
     heads = (old, new)
     if compared.tensors:
-        parts += [
-            section("Memory at the peak, by operation", _memory(compared.tensors, heads)),
-            section("Memory at the peak, by module", _memory(compared.modules, heads)),
-        ]
+        parts.append(section("Memory at the peak, by operation", _memory(compared.tensors, heads)))
+    if compared.modules:
+        parts.append(section("Memory at the peak, by module", _memory(compared.modules, heads)))
     if compared.operations:
         parts.append(section("Kernel time, by operation", _times(compared.operations, heads)))
     if compared.caveats:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..client import Lab
 from ..core.errors import InvalidInput
-from ..jobs import kubernetes, mlflow_runs, slurm, wandb_runs
+from ..jobs import dstack, kubernetes, mlflow_runs, slurm, wandb_runs
 from ..jobs.record import JobRecord, Reporter
 from .terminal import FAILED, OK
 
@@ -27,7 +27,7 @@ _STDIN = "-"
 
 def add_import_command(group: Any) -> None:
     """Add the command, with a subcommand for each reporter."""
-    about = "send the lab the training jobs that Slurm, Kubernetes, W&B or MLflow has seen"
+    about = "send the lab the training jobs that Slurm, Kubernetes, dstack, W&B or MLflow has seen"
     parser = group.add_parser("import", help=about, description=f"{about}.", allow_abbrev=False)
     reporters = parser.add_subparsers(
         title="sources", metavar="SOURCE", required=True, prog=parser.prog
@@ -37,13 +37,14 @@ def add_import_command(group: Any) -> None:
         (Reporter.WANDB, "runs of W&B, in offline folders or by its API", "WHERE", _add_wandb),
         (Reporter.MLFLOW, "runs of an MLflow server or store", "URI", _add_mlflow),
         (Reporter.KUBERNETES, "pods with GPUs, by kubectl", "FILE", _add_kubernetes),
+        (Reporter.DSTACK, "jobs with GPUs of a dstack server", "URL", _add_dstack),
     ):
         of_one = reporters.add_parser(
             reporter, help=about, description=f"Import {about}.", allow_abbrev=False
         )
         add(of_one)
         _add_common(of_one)
-        flags = {name: f"--{name}" for name in ("since", "gpu", "experiment")}
+        flags = {name: f"--{name}" for name in ("since", "gpu", "experiment", "project")}
         of_one.set_defaults(command=import_jobs, names={"source": source, **flags})
 
 
@@ -101,6 +102,17 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
         help="label of a pod that names its user; default: its namespace",
     )
     parser.set_defaults(read=_pods)
+
+
+def _add_dstack(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source",
+        metavar="URL",
+        nargs="?",
+        help=f"address of the server; default {dstack.URL}. {dstack.TOKEN} has the token of a user",
+    )
+    parser.add_argument("--project", metavar="NAME", help="only of this project")
+    parser.set_defaults(read=_dstack_jobs)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -164,6 +176,10 @@ def _mlflow_jobs(options: argparse.Namespace, since: datetime | None) -> Iterabl
 def _pods(options: argparse.Namespace, _since: datetime | None) -> Sequence[JobRecord]:
     text = kubernetes.run_kubectl() if options.source is None else _text(options.source)
     return kubernetes.jobs_of(text, options.user_label)
+
+
+def _dstack_jobs(options: argparse.Namespace, since: datetime | None) -> Iterable[JobRecord]:
+    return dstack.jobs_of(options.source, options.project, since)
 
 
 def _text(source: str) -> str:

@@ -22,6 +22,7 @@ class Reporter(StrEnum):
     WANDB = "wandb"
     MLFLOW = "mlflow"
     KUBERNETES = "kubernetes"
+    DSTACK = "dstack"
 
     @property
     def label(self) -> str:
@@ -30,7 +31,12 @@ class Reporter(StrEnum):
     @property
     def is_scheduler(self) -> bool:
         """Whether it gives jobs their GPUs; others track what runs on them."""
-        return self in (Reporter.SLURM, Reporter.KUBERNETES)
+        return self in (Reporter.SLURM, Reporter.KUBERNETES, Reporter.DSTACK)
+
+    @property
+    def forgets_samples(self) -> bool:
+        """Whether it keeps the samples of a running job's memory for a while only."""
+        return self is Reporter.DSTACK
 
 
 _LABELS = {
@@ -38,6 +44,7 @@ _LABELS = {
     Reporter.WANDB: "W&B",
     Reporter.MLFLOW: "MLflow",
     Reporter.KUBERNETES: "Kubernetes",
+    Reporter.DSTACK: "dstack",
 }
 
 

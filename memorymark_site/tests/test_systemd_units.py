@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import stat
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 
 from memorymark_site.systemd import OF_A_WORKER, OF_THE_SITE, add_install_flags, install
 
@@ -39,6 +41,19 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     done = subprocess.run([verify, "verify", *units], capture_output=True, text=True)
     mine = [line for line in done.stderr.splitlines() if str(tmp_path) in line]
     assert [line for line in mine if "Unknown" in line or "Invalid" in line] == []
+
+
+def test_systemd_accepts_the_documented_timer_of_imports(tmp_path: Path) -> None:
+    verify = shutil.which("systemd-analyze")
+    if verify is None:
+        pytest.skip("no systemd-analyze is installed")
+    document = (Path(settings.BASE_DIR) / "docs" / "jobs.md").read_text()
+    (block,) = re.findall(r"```ini\n(.*?)```", document, re.DOTALL)
+    for name, text in re.findall(r"# /etc/systemd/system/(\S+)\n(.*?)(?=\n#|\Z)", block, re.DOTALL):
+        (tmp_path / name).write_text(text.replace("/opt/memorymark/bin/memorymark", "/bin/true"))
+    units = [str(tmp_path / f"memorymark-import.{kind}") for kind in ("service", "timer")]
+    done = subprocess.run([verify, "verify", *units], capture_output=True, text=True)
+    assert [line for line in done.stderr.splitlines() if "memorymark-import" in line] == []
 
 
 def test_the_configuration_has_a_new_key_that_nobody_else_may_read(tmp_path: Path) -> None:
