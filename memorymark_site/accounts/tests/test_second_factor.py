@@ -60,6 +60,13 @@ def _is_in(client: Client) -> bool:
     return client.get("/").status_code == 200
 
 
+@pytest.fixture(autouse=True)
+def _no_step_ends_during_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the clock, since a code of the step before is too old once the next begins."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+
+
 @pytest.fixture
 def ada(db: None) -> User:
     return make_user("ada")
