@@ -52,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator
 
 def new_site(folder: Path, browser: Browser) -> Iterator[Site]:
     """A new lab, set up by its first admin, and ended when the caller is done with it."""
-    deadlines = dict.fromkeys(("PREDICT_DEADLINE_SECONDS", "PLAN_DEADLINE_SECONDS"), "900")
+    deadlines = dict.fromkeys(("PREDICT_DEADLINE_SECONDS", "PLAN_DEADLINE_SECONDS"), "600")
     site = Site(folder, settings=deadlines)
     try:
         page = browser.new_page(base_url=site.url)

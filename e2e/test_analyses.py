@@ -21,7 +21,7 @@ from engine.core.numbers import usd
 
 pytestmark = pytest.mark.e2e
 
-SLOW = {"model": "gpt2", "gpu": "h100", "precision": "bf16-true"}
+SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true"}
 """An analysis that takes long enough to watch, at a sequence length that was not traced before."""
 
 
