@@ -10,7 +10,9 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 import psutil
@@ -28,6 +30,9 @@ MAX_LINE_BYTES = 4 * 2**20
 STDERR_LINES_KEPT = 20
 STDERR_LINE_CHARACTERS = 1000
 TERM_GRACE_SECONDS = 1.0
+NICENESS = 10
+"""Of an engine that lets others go first: it gets a tenth of a processor that one of them wants."""
+
 MAX_ANSWERS = 200
 MAX_BYTES = 4 * 2**30
 """An engine that has traced many models takes about 1 GiB; one beyond this is leaking."""
@@ -124,6 +129,16 @@ class EngineProcess:
     def stderr_tail(self) -> str:
         """The last lines it wrote to standard error."""
         return "\n".join(self._stderr_tail)
+
+    def let_others_first(self) -> None:
+        """Give it what processor time others leave, from now on; it cannot have more again.
+
+        An engine is a session of its own. Where the kernel shares out processors by sessions, the
+        priority of that counts, and the one of the process only within it (``sched(7)``).
+        """
+        with suppress(OSError):  # it has ended, or the system does not allow it; then it competes
+            os.setpriority(os.PRIO_PROCESS, self.pid, NICENESS)
+            Path(f"/proc/{self.pid}/autogroup").write_text(str(NICENESS))
 
     def is_large(self) -> bool:
         """Whether it holds more memory than an engine should."""

@@ -131,6 +131,8 @@ def _ask_engine(renewal: Renewal) -> Outcome:
     engine = engines.take(environment)
     keeps_engine = False
     try:
+        if renewal.lease.kind == JobKind.PLAN:  # somebody waits for the answer that it is about
+            engine.let_others_first()
         outcome = engine_session.follow(renewal, engine, asked, _stopping)
         keeps_engine = asked.keeps_engine and engine_session.has_answered(outcome)
     finally:

@@ -74,6 +74,20 @@ def test_an_engine_is_reused_for_the_next_request(engines: Engines, fake_engine:
     first.end()
 
 
+def test_an_engine_that_lets_others_first_gets_what_they_leave(
+    engines: Engines, fake_engine: Behave
+) -> None:
+    fake_engine("success")
+    engine = engines.take()
+    engine.let_others_first()
+    assert os.getpriority(os.PRIO_PROCESS, engine.pid) == engine_process.NICENESS
+    autogroup = Path(f"/proc/{engine.pid}/autogroup")
+    if autogroup.exists():
+        assert autogroup.read_text().split()[-1] == str(engine_process.NICENESS)
+    engine.end()
+    engine.let_others_first()  # harmless, as the next request says that it has ended
+
+
 def test_an_engine_is_replaced_after_many_requests(
     engines: Engines, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ..answer.economics import usd_per_million_samples
-from ..core.errors import DoesNotFit, InvalidInput
+from ..core.errors import DoesNotFit, EngineError, InvalidInput
 from ..core.numbers import usd
 from ..core.sizes import GIB
 from ..events import Event, Log, Stage
@@ -21,6 +21,7 @@ from .analysis import Prediction, price_per_hour
 from .correction import Experience
 from .limits import find_limits
 from .measured_host import on_measured_host
+from .side_by_side import SideBySide, processes_here
 
 _SECONDS_PER_HOUR = 3600
 
@@ -83,6 +84,9 @@ class Shortage:
         return f"{name}: batch {self.batch_size:,} needs {needed:,.1f} of {has:,.1f} GiB"
 
 
+_Found = Offer | Shortage | InvalidInput
+
+
 def choose_gpu(
     request: AnalysisRequest,
     emit: Emit,
@@ -103,14 +107,11 @@ def choose_gpu(
         InvalidInput: If no GPU can run the workload, or none is within the limit.
         DoesNotFit: If it fits on none.
     """
-    once = _without_repeats(emit)
     compared, left_out = _comparable(request, prices)
     if left_out:
         emit(Log(left_out))
-    found = []
-    for number, gpu in enumerate(compared):
-        found.append(_on(request, gpu, once, traced, experience, prices))
-        emit(Stage("search", (number + 1) / len(compared)))
+    on_each = partial(_on, request, traced=traced, experience=experience, prices=prices)
+    found = _on_each(compared, on_each, _without_repeats(emit))
     offers = [one for one in found if isinstance(one, Offer)]
     if not offers:
         raise _refusal(request, found)
@@ -148,6 +149,42 @@ def _comparable(request: AnalysisRequest, prices: Mapping[str, float]) -> tuple[
     )
 
 
+def _on_each(
+    gpus: Sequence[Gpu], on_each: Callable[[Gpu, Emit], _Found], emit: Emit
+) -> list[_Found]:
+    """What there is of each GPU, found side by side.
+
+    The first one is traced here, so that the processes share its traces. Those of one compute
+    capability are traced alike, so one process finds them all.
+    """
+    found = {gpu.name: on_each(gpu, emit) for gpu in gpus[:1]}
+    tasks: SideBySide[str, tuple[list[_Found], list[Event]]] = SideBySide(processes_here())
+    alike: dict[float, list[Gpu]] = {}
+    for gpu in gpus[1:]:
+        alike.setdefault(gpu.compute_capability, []).append(gpu)
+    # More memory takes longer to fill, and what takes longest goes first.
+    for some in sorted(alike.values(), key=lambda each: -sum(gpu.total_bytes for gpu in each)):
+        tasks.add(some[0].name, partial(_of_some, some, on_each))
+    by_first = {some[0].name: some for some in alike.values()}
+    for first, result in tasks.results():
+        if isinstance(result, EngineError):
+            raise result
+        values, events = result
+        found |= zip((gpu.name for gpu in by_first[first]), values, strict=True)
+        for event in events:
+            emit(event)
+        emit(Stage("search", len(found) / len(gpus)))
+    return [found[gpu.name] for gpu in gpus]
+
+
+def _of_some(
+    gpus: Sequence[Gpu], on_each: Callable[[Gpu, Emit], _Found]
+) -> tuple[list[_Found], list[Event]]:
+    """What there is of some GPUs, and the events of finding it."""
+    events: list[Event] = []
+    return [on_each(gpu, events.append) for gpu in gpus], events
+
+
 def _on(
     request: AnalysisRequest,
     gpu: Gpu,
@@ -155,7 +192,7 @@ def _on(
     traced: KeptTraces,
     experience: Experience,
     prices: Mapping[str, float],
-) -> Offer | Shortage | InvalidInput:
+) -> _Found:
     """The offer of one GPU, or why there is none."""
     try:
         there = _request_on(request, gpu, prices.get(gpu.name))
@@ -219,9 +256,7 @@ def _prediction(
     return Prediction(request, gpu, traces, correction)
 
 
-def _refusal(
-    request: AnalysisRequest, found: Sequence[Offer | Shortage | InvalidInput]
-) -> DoesNotFit | InvalidInput:
+def _refusal(request: AnalysisRequest, found: Sequence[_Found]) -> DoesNotFit | InvalidInput:
     """Why no GPU has an offer: it fits on none, or none can run it at all."""
     short = [one for one in found if isinstance(one, Shortage)]
     if not short:

@@ -43,6 +43,9 @@ Tasks = SideBySide[Combination | float | str, Reached | list[GpuOption] | int | 
 MAX_TRIED = 16
 """Combinations of moves; each takes seconds."""
 
+_NICENESS = 10
+"""So that a verdict, which somebody waits for, does not wait for what may be added to another."""
+
 
 def plan(
     request: AnalysisRequest,
@@ -134,7 +137,7 @@ def _found(
         on_each: Predicts the workload on some GPUs.
         emit: Receives the rungs as they are found.
     """
-    tasks: Tasks = SideBySide(processes_here())
+    tasks: Tasks = SideBySide(processes_here(), _NICENESS)
     rungs = _Rungs(climb, tasks, emit) if climb else None
     alike = groupby(sorted(gpus, key=_capability), _capability)
     for capability, some in alike:

@@ -27,10 +27,6 @@ MAX_PROCESSES = 4
 """Each takes some 500 MB of memory for a model of 8 billion parameters."""
 
 
-_NICENESS = 10
-"""So that a verdict, which somebody waits for, does not wait for what may be added to another."""
-
-
 def processes_here() -> int:
     """Number of processes that can work at a time: one where forks cannot be made, or not trace."""
     if not hasattr(os, "fork"):
@@ -50,10 +46,12 @@ class SideBySide(Generic[_Key, _Found]):
 
     Args:
         processes: Number of processes that work at a time.
+        niceness: What is added to that of this process.
     """
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, niceness: int = 0) -> None:
         self._most = processes
+        self._niceness = niceness
         self._waiting: deque[tuple[_Key, Callable[[], _Found]]] = deque()
         self._running: dict[Connection, tuple[_Key, BaseProcess]] = {}
 
@@ -90,7 +88,9 @@ class SideBySide(Generic[_Key, _Found]):
     def _start(self, key: _Key, task: Callable[[], _Found]) -> None:
         forking = multiprocessing.get_context("fork")
         receiving, sending = forking.Pipe(duplex=False)
-        process = forking.Process(target=_be_the_child, args=(task, sending), daemon=True)
+        process = forking.Process(
+            target=_be_the_child, args=(task, sending, self._niceness), daemon=True
+        )
         # The child would close sys.stdin, and wait for ever where a thread of ours reads it.
         with patched(
             sys,
@@ -123,11 +123,11 @@ class SideBySide(Generic[_Key, _Found]):
         self._running.clear()
 
 
-def _be_the_child(task: Callable[[], _Found], sending: Connection) -> None:
+def _be_the_child(task: Callable[[], _Found], sending: Connection, niceness: int) -> None:
     import torch  # is loaded already
 
     die_with_parent()
-    os.nice(_NICENESS)
+    os.nice(niceness)
     torch.set_num_threads(1)  # threads of its own do not survive a fork
     gc.disable()  # looking through all that was loaded before would copy its memory
     try:
