@@ -22,7 +22,7 @@ from analyses.permissions import may_administer, may_see_lab
 from analyses.services import check_software, check_storable, measured_gpu, split_gpu
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
-from engine.gpus import LOCAL, catalogue_name
+from engine.gpus import ANY, LOCAL, catalogue_name
 from engine.interface.request import AnalysisRequest
 
 NO_WORKER = (
@@ -107,7 +107,12 @@ def predictable(fields: Mapping[str, object]) -> AnalysisRequest:
 
 
 def has_advice(analysis: Analysis) -> bool:
-    """Whether it can have a plan: it is about a batch, wanted, and of a known GPU."""
+    """Whether it can have a plan: it is about a batch, wanted, and of a known GPU.
+
+    Which GPU the search for one chooses is known when it has ended.
+    """
+    if analysis.gpu == ANY and analysis.finished_at is None:
+        return False
     known = analysis.gpu != LOCAL or catalogue_name(analysis.measured_gpu) is not None
     is_wanted = analysis.status not in (Status.CANCELLED, Status.CANCELLING)
     return is_wanted and known and analysis.goal == Goal.BATCH

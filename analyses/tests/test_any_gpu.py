@@ -9,6 +9,7 @@ from analyses import services
 from analyses.jobs import lease
 from analyses.lab import set_price
 from analyses.models import Analysis, CountedSavings, Job
+from analyses.queries import has_advice
 from analyses.tests.factories import make_request, make_result
 from engine.gpus import ANY
 
@@ -65,3 +66,9 @@ def test_an_analysis_of_one_gpu_stays_as_it_was_asked(member: User) -> None:
     of_one.refresh_from_db()
     assert of_one.request == before
     assert analysis.gpu == of_one.gpu
+
+
+def test_advice_waits_until_the_gpu_is_chosen(member: User) -> None:
+    searched = services.submit(member, {"model": "bert", "gpu": ANY})
+    assert not has_advice(searched)  # its engine would compete with the search
+    assert has_advice(answered(member, sequence_length=64))
