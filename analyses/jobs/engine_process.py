@@ -31,8 +31,8 @@ STDERR_LINES_KEPT = 20
 STDERR_LINE_CHARACTERS = 1000
 TERM_GRACE_SECONDS = 1.0
 NICENESS = 5
-"""Of an engine that lets others go first: of a processor that one of them wants too, it gets a
-quarter (335 of 1,024 + 335 in the kernel's ``sched_prio_to_weight``), so it ends all the same."""
+"""An engine that lets others go first gets a quarter of a processor that one of them wants too (335
+of 1,024 + 335 in the kernel's ``sched_prio_to_weight``), so it ends all the same."""
 
 MAX_ANSWERS = 200
 MAX_BYTES = 4 * 2**30

@@ -152,7 +152,7 @@ def _comparable(request: AnalysisRequest, prices: Mapping[str, float]) -> tuple[
 def _on_each(
     gpus: Sequence[Gpu], on_each: Callable[[Gpu, Emit], _Found], emit: Emit
 ) -> list[_Found]:
-    """What there is of each GPU, found side by side.
+    """The offer of each GPU, or why there is none, found side by side.
 
     The first one is traced here, so that the processes share its traces. Those of one compute
     capability are traced alike, so one process finds them all.
@@ -180,7 +180,7 @@ def _on_each(
 def _of_some(
     gpus: Sequence[Gpu], on_each: Callable[[Gpu, Emit], _Found]
 ) -> tuple[list[_Found], list[Event]]:
-    """What there is of some GPUs, and the events of finding it."""
+    """The same of some GPUs, one after another, and the events of finding it."""
     events: list[Event] = []
     return [on_each(gpu, events.append) for gpu in gpus], events
 
