@@ -19,8 +19,9 @@ from ..interface.trial import Trial
 from ..step.building import blaming_the_config
 from ..traces.shallow_models import ShallowModels
 from ..traces.tracer import WholeModel
+from ..tracing.every_batch import NotAffine, QuadraticTrace
 from ..tracing.lowering import behaviour_of
-from ..tracing.trace import NotAffine, QuadraticTrace, Trace
+from ..tracing.trace import Trace
 from .analysis import catalogue_gpu, format_trial, gpu_facts
 from .probe import predict_trial, usable_bytes
 

@@ -10,7 +10,7 @@ such as throughput at one batch size over another, are more reliable than times.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -286,7 +286,7 @@ def step_work(
     if any(PHASES.get(operation.phase) == _UPDATE for operation in operations):
         launches[_UPDATE] += model.step_launches
     copied_bytes = host_seconds = link_seconds = waiting_seconds = 0.0
-    for operation, times in zip(operations, runs(operations, micro_batches), strict=True):
+    for operation, times in _with_runs(operations, micro_batches):
         part = PHASES.get(operation.phase, 0)
         if operation.name.startswith(COLLECTIVE):
             link_seconds += times * operation.bytes_moved / link_bytes_per_second
@@ -319,6 +319,17 @@ def step_work(
         launch_seconds=gpu.launch_seconds,
         launch_range=gpu.launch_range,
     )
+
+
+def _with_runs(
+    operations: Sequence[Operation], micro_batches: int
+) -> Iterator[tuple[Operation, int]]:
+    """Each operation with its runs; one that a trace holds in many places only once."""
+    total: dict[int, int] = defaultdict(int)
+    for operation, times in zip(operations, runs(operations, micro_batches), strict=True):
+        total[id(operation)] += times
+    each = {id(operation): operation for operation in operations}
+    return ((each[one], times) for one, times in total.items())
 
 
 def kernel_times(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTime | None]:

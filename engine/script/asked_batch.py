@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from ..gpus import Gpu
 from ..traces.batch_rule import LOW
 from ..traces.source import TraceSource
+from ..tracing.every_batch import AffineTrace
 from ..tracing.lowering import CudaBehaviour
-from ..tracing.trace import AffineTrace, Trace
+from ..tracing.trace import Trace
 from .each_size import EachSize
 from .process_group import world_size
 from .request import Script

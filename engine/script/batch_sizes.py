@@ -11,8 +11,9 @@ from ..events import Event, Log
 from ..gpus import Gpu
 from ..traces.batch_rule import HIGH, LOW
 from ..traces.source import ByMicroBatches, TraceSource
+from ..tracing.every_batch import AffineTrace, NotAffine, QuadraticTrace, one_sample
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
-from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
+from ..tracing.trace import Trace
 from .asked_batch import trace_from_the_asked
 from .each_size import EachSize
 from .factory import Factory, ScriptFailed

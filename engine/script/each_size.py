@@ -8,8 +8,9 @@ from functools import partial
 
 from ..core.errors import EngineError
 from ..gpus import Gpu
+from ..tracing.every_batch import AffineTrace
 from ..tracing.lowering import CudaBehaviour
-from ..tracing.trace import AffineTrace, Trace
+from ..tracing.trace import Trace
 from .placeholders import FIRST, OTHERS, Line, Placeholders, Values, first_that_runs
 from .request import Script
 from .trace import CannotTrace, begin, follow

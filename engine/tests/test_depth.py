@@ -29,8 +29,9 @@ from engine.tracing.alignment import NotRepeating, aligned, between
 from engine.tracing.blocks import Run, runs_of, with_fewer
 from engine.tracing.depth import DeepTrace
 from engine.tracing.depth_events import Event, Rank, ranks_of
+from engine.tracing.every_batch import NotAffine
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.trace import NotAffine, Trace
+from engine.tracing.trace import Trace
 
 small = pytest.mark.usefixtures("small_models")
 HOPPER = cuda_behaviour(9.0)

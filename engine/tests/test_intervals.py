@@ -31,8 +31,9 @@ from engine.prediction.intervals import (
 from engine.prediction.probe import predict_live_memory, predict_memory, predict_trial
 from engine.tests.conftest import small_workload
 from engine.traces.tracer import trace
+from engine.tracing.every_batch import AffineTrace
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.trace import AffineTrace, Category, Trace
+from engine.tracing.trace import Category, Trace
 
 ASSUMED = RelativeRange(0.5, 2.0)
 MIB = 2**20

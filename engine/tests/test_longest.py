@@ -21,8 +21,8 @@ from engine.prediction.inference import predict_generation
 from engine.prediction.longest import STRIDE, longest_sequence
 from engine.prediction.weights import weight_bytes
 from engine.tests.conftest import slow, small_workload
+from engine.tracing.every_batch import AffineTrace
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.trace import AffineTrace
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
 

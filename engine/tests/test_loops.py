@@ -14,9 +14,10 @@ from engine.events import Event, Log
 from engine.tests.conftest import slow, small_workload
 from engine.traces.tracer import trace
 from engine.traces.workloads import trace_workload
+from engine.tracing.every_batch import NotAffine
 from engine.tracing.loops import LoopingTrace
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.trace import Category, NotAffine, Operation, Trace
+from engine.tracing.trace import Category, Operation, Trace
 
 HOPPER = cuda_behaviour(9.0)
 

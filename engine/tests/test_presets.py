@@ -21,9 +21,9 @@ from engine.tests.conftest import small_workload
 from engine.tests.small import made_small
 from engine.traces.batch_rule import trace_every_batch_size
 from engine.traces.tracer import trace
+from engine.tracing.every_batch import NotAffine
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
-from engine.tracing.trace import NotAffine
 
 small = pytest.mark.usefixtures("small_models")
 every_preset = pytest.mark.parametrize("name", PRESETS)

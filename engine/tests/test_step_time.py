@@ -91,6 +91,14 @@ def test_a_small_step_is_limited_by_the_hosts_launches() -> None:
     assert not step_work([product()], A10, FP32).timed().launch_limited
 
 
+def test_operations_take_as_long_where_a_trace_holds_one_many_times() -> None:
+    one, other = product(), work("aten.add", "float32", 0, 10**9)
+    shared = [one, other, one, one]
+    apart = [replace(operation) for operation in shared]
+    taken, expected = (predict_step_seconds(each, A10, FP32, 3) for each in (shared, apart))
+    assert taken == pytest.approx(expected, rel=1e-12)
+
+
 def test_small_products_reach_less_than_large_ones() -> None:
     def speed(rows: int, inner: int) -> float:
         flops = 2 * rows * 1024 * inner

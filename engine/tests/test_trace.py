@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 
 from engine.allocator.caching import ALLOCATE, FREE
 from engine.tracing.column_sums import ColumnSum
+from engine.tracing.every_batch import AffineTrace, NotAffine, QuadraticTrace, one_sample
 from engine.tracing.trace import (
     MAX_STEPS,
-    AffineTrace,
     Category,
     NeedsTwoSamples,
-    NotAffine,
     Operation,
-    QuadraticTrace,
     Trace,
     batch_norm_refuses,
     on_threads,
-    one_sample,
 )
 
 MIB = 2**20
 COEFFICIENTS = st.lists(
     st.tuples(st.integers(0, 10**9), st.integers(0, 10**7), st.integers(0, 10**4)), min_size=1
 )
+
+
+COEFFICIENTS_OF_BLOCKS = [(7, 3, 0)] * 3
 
 
 def product(size: int) -> Operation:
@@ -119,6 +119,16 @@ def test_two_traces_are_extended_by_a_line() -> None:
         found = affine.at(batch_size)
         assert found.sizes == [size]
         assert found.operations == [product(size)]
+
+
+def test_equal_operations_are_one_and_elements_loaded_one_by_one_stay_apart() -> None:
+    traces = at(2, COEFFICIENTS_OF_BLOCKS), at(3, COEFFICIENTS_OF_BLOCKS)
+    for trace in traces:
+        trace.operations[1] = replace(trace.operations[1], unrolled=True)
+    first, unrolled, third = AffineTrace(*traces).at(50).operations
+    assert [first, unrolled, third] == at(50, COEFFICIENTS_OF_BLOCKS).operations
+    assert first is third
+    assert [one.unrolled for one in (first, unrolled, third)] == [False, True, False]
 
 
 def test_three_traces_are_extended_by_a_parabola() -> None:

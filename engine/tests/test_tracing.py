@@ -14,9 +14,10 @@ from engine.step.training import build_model
 from engine.tests.conftest import small_workload
 from engine.traces.batch_rule import trace_every_batch_size
 from engine.traces.tracer import trace
+from engine.tracing.every_batch import AffineTrace, NotAffine
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
-from engine.tracing.trace import AffineTrace, Category, NotAffine, Operation, Trace
+from engine.tracing.trace import Category, Operation, Trace
 
 small = pytest.mark.usefixtures("small_models")
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..interface.workload import Workload
+from ..tracing.every_batch import AffineTrace, NotAffine, QuadraticTrace, one_sample
 from ..tracing.loops import LoopingTrace
 from ..tracing.lowering import CudaBehaviour
-from ..tracing.trace import AffineTrace, NotAffine, QuadraticTrace, Trace, one_sample
+from ..tracing.trace import Trace
 from .shallow_models import ShallowModels
 from .source import TraceSource
 from .tracer import WholeModel

@@ -17,8 +17,8 @@ from ..core.choices import Batching, Precision
 from ..events import Event, Log, Stage
 from ..interface.request import AnalysisRequest
 from ..interface.workload import Workload
+from ..tracing.every_batch import NotAffine
 from ..tracing.lowering import CudaBehaviour
-from ..tracing.trace import NotAffine
 from .batch_rule import LOW, trace_every_batch_size
 from .fullest import FullestStage, candidates
 from .lengths import OfEveryLength

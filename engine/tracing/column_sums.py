@@ -9,8 +9,10 @@ torch 2.6 to 2.13. Nothing here loads torch: traces that were kept are read with
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from ..core.alike import Alike
 
 _THREADS = 512
 """Threads of a block (``MAX_NUM_THREADS``), divided by the elements that each loads at once."""
@@ -93,19 +95,27 @@ def _power_of_two(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def numbers_of(sums: Mapping[int, ColumnSum]) -> list[int]:
-    """Rows and columns of each, which are straight lines in the batch size."""
-    return [number for each in sums.values() for number in (each.rows, each.columns)]
+class ColumnSums:
+    """The sums of a step at every batch size.
 
+    Their rows and columns grow with it as sizes of tensors do.
 
-def at_numbers(sums: Mapping[int, ColumnSum], numbers: Sequence[int]) -> dict[int, ColumnSum]:
-    """The same sums with other :func:`numbers_of`."""
-    return {
-        tensor: replace(each, rows=rows, columns=columns)
-        for (tensor, each), rows, columns in zip(
-            sums.items(), numbers[::2], numbers[1::2], strict=True
-        )
-    }
+    Args:
+        traced: The sums, by the scratch that they use, at each of the batch sizes that were traced.
+    """
+
+    def __init__(self, *traced: Mapping[int, ColumnSum]) -> None:
+        self._tensors = list(traced[0])
+        self._rows = Alike(tuple(one[tensor] for one in traced) for tensor in self._tensors)
+
+    def at(self, interpolate: Callable[..., Sequence[int]]) -> dict[int, ColumnSum]:
+        """The sums at another batch size, by their numbers at each of those."""
+
+        def there(alike: tuple[ColumnSum, ...]) -> ColumnSum:
+            rows, columns = interpolate(*((one.rows, one.columns) for one in alike))
+            return replace(alike[0], rows=rows, columns=columns)
+
+        return dict(zip(self._tensors, self._rows.map(there), strict=True))
 
 
 def with_scratch(sizes: Sequence[int], sums: Mapping[int, ColumnSum]) -> list[int]:

@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 from ..allocator.caching import ALLOCATE, FREE
 from .alignment import Labels, NotRepeating, aligned, between
 from .depth_events import Event, Rank, events_alike, phase_of_each, ranks_of
-from .trace import NotAffine, Operation, Trace
+from .every_batch import NotAffine
+from .trace import Operation, Trace
 
 Place = tuple[int, int]
 """The number of a trace, the first being 0, and a number of an event or operation in it."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
-from itertools import islice
-from typing import ClassVar
 
 from ..allocator.caching import ALLOCATE, DEFAULT_OPTIONS, FREE, ReplayResult, replay
 from ..allocator.options import AllocatorOptions
-from ..core.errors import EngineError, InvalidInput
-from .column_sums import ColumnSum, at_numbers, numbers_of, with_scratch
+from ..core.errors import InvalidInput
+from .column_sums import ColumnSum, with_scratch
 
 MAX_STEPS = 16
 """Repeats of a step under a limit; of all that were tried, none failed later than the eleventh
@@ -284,146 +280,6 @@ class NeedsTwoSamples(InvalidInput):
 def batch_norm_refuses(error: BaseException) -> bool:
     """Whether an error is the one of batch norm over a single value."""
     return isinstance(error, ValueError) and "more than 1 value per channel" in str(error)
-
-
-def one_sample(trace: Callable[[int], Trace], two: Trace) -> Trace:
-    """The trace of batch 1; where PyTorch refuses that, the one of batch 2 in its place.
-
-    It takes no less memory and no less time, so that no search ends at batch 1.
-    """
-    try:
-        return trace(1)
-    except NeedsTwoSamples:
-        return replace(two, batch_size=1, stands_in=True)
-
-
-class NotAffine(EngineError):
-    """The step does other things at other batch sizes, so two traces do not give them all."""
-
-
-@dataclass(frozen=True)
-class AffineTrace:
-    """The trace at every batch size: each tensor takes ``base + slope · batch`` bytes.
-
-    Attributes:
-        low, high: The two traces it comes from, of unequal batch sizes and alike otherwise.
-    """
-
-    rule: ClassVar[str] = "each linear in the batch size"
-
-    low: Trace
-    high: Trace
-
-    def __post_init__(self) -> None:
-        alike = (
-            self.low.events == self.high.events
-            and self.low.categories == self.high.categories
-            and self.low.column_sums.keys() == self.high.column_sums.keys()
-            and _kinds(self.low.operations) == _kinds(self.high.operations)
-        )
-        if not alike:
-            raise NotAffine(
-                f"the step is not alike at batch {self.low.batch_size} and {self.high.batch_size}"
-            )
-
-    def at(self, batch_size: int) -> Trace:
-        """The trace at a batch size; it shares everything but the sizes and the work."""
-        low, high = self.low.operations, self.high.operations
-        numbers = self._at(batch_size, _numbers(low), _numbers(high))
-        sums = at_numbers(
-            self.low.column_sums,
-            self._at(batch_size, *map(numbers_of, (self.low.column_sums, self.high.column_sums))),
-        )
-        return replace(
-            self.low,
-            batch_size=batch_size,
-            sizes=with_scratch(self._at(batch_size, self.low.sizes, self.high.sizes), sums),
-            column_sums=sums,
-            operations=_with_numbers(low, numbers),
-            slopes=self._slopes,
-            host_bytes=self._at(batch_size, [self.low.host_bytes], [self.high.host_bytes])[0],
-        )
-
-    @cached_property
-    def _slopes(self) -> list[int]:
-        apart = self.high.batch_size - self.low.batch_size
-        slopes = [
-            (high - low) // apart for low, high in zip(self.low.sizes, self.high.sizes, strict=True)
-        ]
-        for scratch in self.low.column_sums:  # grows in steps, and may be larger at fewer samples
-            slopes[scratch] = 0
-        return slopes
-
-    def _at(self, batch_size: int, low: Sequence[int], high: Sequence[int]) -> list[int]:
-        apart = self.high.batch_size - self.low.batch_size
-        steps = batch_size - self.low.batch_size
-        return [a + (b - a) * steps // apart for a, b in zip(low, high, strict=True)]
-
-
-def _numbers(operations: Iterable[Operation]) -> list[int]:
-    return [number for operation in operations for number in operation.numbers]
-
-
-def _with_numbers(operations: Iterable[Operation], numbers: Iterable[int]) -> list[Operation]:
-    """The same operations with other numbers, in one row for all of them."""
-    rest = iter(numbers)
-    return [
-        operation.with_numbers(tuple(islice(rest, 2 + len(operation.shape))))
-        for operation in operations
-    ]
-
-
-def _kinds(operations: Iterable[Operation]) -> list[tuple[str, str, int]]:
-    """Traits that have to be alike, without the lengths that phases of generating text have."""
-    return [(one.name, one.phase.partition(" ")[0], len(one.shape)) for one in operations]
-
-
-@dataclass(frozen=True)
-class QuadraticTrace:
-    """The trace at every batch size: each tensor takes ``a + b · batch + c · batch²`` bytes.
-
-    Attributes:
-        first, second, third: Traces at three successive batch sizes, alike otherwise.
-    """
-
-    rule: ClassVar[str] = "each quadratic in the batch size"
-
-    first: Trace
-    second: Trace
-    third: Trace
-
-    def __post_init__(self) -> None:
-        # Refuses traces of unlike steps.
-        AffineTrace(self.first, self.second)
-        AffineTrace(self.second, self.third)
-
-    def at(self, batch_size: int) -> Trace:
-        """The trace at a batch size; it shares everything but the sizes and the work."""
-        traces = (self.first, self.second, self.third)
-        numbers = self._at(batch_size, *(_numbers(traced.operations) for traced in traces))
-        sums = at_numbers(
-            self.first.column_sums,
-            self._at(batch_size, *(numbers_of(traced.column_sums) for traced in traces)),
-        )
-        return replace(
-            self.first,
-            batch_size=batch_size,
-            sizes=with_scratch(self._at(batch_size, *(traced.sizes for traced in traces)), sums),
-            column_sums=sums,
-            operations=_with_numbers(self.first.operations, numbers),
-            host_bytes=self._at(batch_size, *([traced.host_bytes] for traced in traces))[0],
-        )
-
-    def _at(
-        self, batch_size: int, first: Sequence[int], second: Sequence[int], third: Sequence[int]
-    ) -> list[int]:
-        """Newton's interpolation through three points, exact in whole numbers."""
-        steps = batch_size - self.first.batch_size
-        pairs = steps * (steps - 1) // 2
-        return [
-            a + (b - a) * steps + (c - 2 * b + a) * pairs
-            for a, b, c in zip(first, second, third, strict=True)
-        ]
 
 
 def on_threads(trace: Trace, resident_threads: int) -> Trace:
