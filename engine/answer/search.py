@@ -5,7 +5,7 @@ It is pure: it sees batch sizes only through a ``probe``, which may predict or m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..interface.request import MAX_BATCH_SIZE
@@ -131,7 +131,7 @@ def find_largest(
         elif tried == 0:
             expected = bracket.clamp(first)
         elif tried >= 2 and limit_bytes is not None and followed < _FOLLOWED:
-            secant = _secant(trials, limit_bytes)
+            secant = _secant(_memory_points(trials, limit_bytes), limit_bytes)
             expected = None if secant is None else bracket.clamp(secant // batch_multiple)
         if expected is not None and bracket.holds(expected):
             units = expected
@@ -166,16 +166,50 @@ def _bracket(known: Sequence[Trial], batch_multiple: int, bound: int) -> _Bracke
     return _Bracket(low, high, bound)
 
 
-def _secant(trials: Sequence[Trial], limit_bytes: int) -> int | None:
-    """The batch size at which a straight line through two trials meets the limit.
+def line_to(
+    limit_bytes: int, used: Callable[[Trial], int | None]
+) -> Callable[[Sequence[Trial]], int]:
+    """Expect the largest batch where a straight line through the trials' memory meets the limit.
 
-    The line starts at the trial whose memory is nearest to the limit and takes its slope from the
-    trial farthest from that one, since neighbours differ by little more than rounding.
+    One trial gives the line through it and no memory at batch 0, which ends below the limit, since
+    weights take memory at any batch.
+
+    Args:
+        limit_bytes: The most that a batch that fits uses.
+        used: Bytes that a trial uses, also of one that does not fit; ``None`` where not known.
+
+    Returns:
+        The ``expect`` argument of :func:`find_largest`. Where no line rises, it expects the last
+        trial, from which the search then moves away; before the first one, nothing.
+    """
+
+    def expect(trials: Sequence[Trial]) -> int:
+        figures = {trial.batch_size: used(trial) for trial in trials}
+        fits = {trial.batch_size: trial.fits for trial in trials}
+        points = _telling(figures, fits, limit_bytes)
+        if len(points) == 1:
+            ((size, taken),) = points.items()
+            return size * limit_bytes // taken if taken > 0 else size
+        crossing = _secant(points, limit_bytes)
+        last = trials[-1].batch_size if trials else 0
+        return last if crossing is None else crossing
+
+    return expect
+
+
+def _secant(points: Mapping[int, int], limit_bytes: int) -> int | None:
+    """The batch size at which a straight line through two points meets the limit.
+
+    The line starts at the point whose memory is nearest to the limit and takes its slope from the
+    one farthest from that, since neighbours differ by little more than rounding.
+
+    Args:
+        points: Bytes by batch size.
+        limit_bytes: The limit.
 
     Returns:
         The batch size, rounded down, not bounded; ``None`` where no line rises.
     """
-    points = _memory_points(trials, limit_bytes)
     if len(points) < 2:
         return None
     near, near_bytes = min(points.items(), key=lambda point: abs(limit_bytes - point[1]))
@@ -186,20 +220,27 @@ def _secant(trials: Sequence[Trial], limit_bytes: int) -> int | None:
     return near + (limit_bytes - near_bytes) * run // rise
 
 
-def _memory_points(trials: Sequence[Trial], limit_bytes: int) -> dict[int, int]:
-    """Peak memory by batch size: reserved if two trials have it, else allocated; never mixed.
-
-    A failed trial with a figure below the limit does not say what it needed, so it is left out.
-    """
+def _memory_points(trials: Sequence[Trial], limit_bytes: int) -> Mapping[int, int]:
+    """Peak memory by batch size: reserved if two trials have it, else allocated; never mixed."""
     reserved = {trial.batch_size: trial.peak_reserved_bytes for trial in trials}
     allocated = {trial.batch_size: trial.peak_allocated_bytes for trial in trials}
     fits = {trial.batch_size: trial.fits for trial in trials}
     for figures in (reserved, allocated):
-        points = {
-            size: figure
-            for size, figure in figures.items()
-            if figure is not None and (fits[size] or figure > limit_bytes)
-        }
+        points = _telling(figures, fits, limit_bytes)
         if len(points) >= 2:
             return points
     return {}
+
+
+def _telling(
+    figures: Mapping[int, int | None], fits: Mapping[int, bool], limit_bytes: int
+) -> Mapping[int, int]:
+    """The bytes by batch size that say what was needed.
+
+    A failed trial with a figure below the limit does not, so it is left out.
+    """
+    return {
+        size: figure
+        for size, figure in figures.items()
+        if figure is not None and (fits[size] or figure > limit_bytes)
+    }

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from operator import attrgetter
 
 from ..answer.economics import Speedup, speedup, unfilled_noise, within
 from ..answer.recommendation import Recommendation, micro_batches, recommend_batch
-from ..answer.search import SearchOutcome, find_largest
+from ..answer.search import SearchOutcome, find_largest, line_to
 from ..gpus import Gpu
 from ..interface.request import AnalysisRequest, Request
 from ..interface.trial import Source, Trial
 from ..parallel.interconnect import nccl_bytes
 from .probe import usable_bytes
 from .step_time import StepTime, ratio_span
+
+_FIRST = 16
+"""Multiples of the batch multiple at which to begin where there is no current batch."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,16 @@ def find_limits(
             ``speed``.
         careful: The same with a careful interval, for the safe batch.
         probe: The same, for trials that are shown to the user.
-        known: Trials made before.
+        known: Trials made before; without any, the search begins at the current batch.
         speed: Samples per second of a batch that fits, where that takes less than its trial does.
         step_time: The time of a step of that batch, in its parts, for the interval of a speedup;
             the widest without it.
     """
     multiple = request.batch_multiple
+    predict = cache(predict)
     search = partial(predict_largest, predict, probe or predict)
     usable = _usable_bytes(request, gpu)
+    known = known or [predict(request.current_batch_size or _FIRST * multiple)]
     outcome = search(multiple, usable, known)
     if outcome.largest_batch_size == 0 and multiple > request.least_multiple:
         multiple = request.least_multiple
@@ -73,7 +79,8 @@ def find_limits(
     largest = outcome.largest_batch_size
     if largest == 0:
         return Limits(outcome, multiple)
-    safe = largest_safe(predict, largest, gpu.total_bytes, multiple, careful)
+    first = known[0].batch_size
+    safe = largest_safe(predict, largest, gpu.total_bytes, multiple, careful, first=first)
     step_time = cache(step_time) if step_time else None
 
     def choose(speed: Callable[[int], float]) -> Recommendation:
@@ -169,10 +176,9 @@ def predict_largest(
         limit_bytes: Limit of the caching allocator.
         known: Trials made before.
     """
-    search = partial(
-        find_largest, batch_multiple=batch_multiple, limit_bytes=limit_bytes, known=known
-    )
-    return search(probe, guess=search(predict).largest_batch_size)
+    search = partial(find_largest, batch_multiple=batch_multiple, known=known)
+    found = search(predict, expect=line_to(limit_bytes, attrgetter("peak_reserved_bytes")))
+    return search(probe, guess=found.largest_batch_size, limit_bytes=limit_bytes)
 
 
 def largest_safe(
@@ -181,6 +187,7 @@ def largest_safe(
     total_bytes: int,
     batch_multiple: int,
     careful: Callable[[int], Trial] | None = None,
+    first: int | None = None,
 ) -> int:
     """The largest batch whose memory fits even at the high end of its prediction; 0 if none does.
 
@@ -191,6 +198,7 @@ def largest_safe(
         batch_multiple: Only multiples of it count.
         careful: The same with an interval that is never narrower, where that takes longer: only
             what is safe without it is looked at again.
+        first: A batch size far from the largest, whose memory says how much a sample takes.
     """
 
     def surely(probe: Callable[[int], Trial], batch_size: int) -> Trial:
@@ -198,15 +206,14 @@ def largest_safe(
         high = trial.device_used_high_bytes
         return replace(trial, fits=trial.fits and high is not None and high <= total_bytes)
 
-    at_limit = surely(predict, largest)
-    tried, safe = [at_limit], largest
-    if not at_limit.fits:
-        guess = int(largest * total_bytes / (at_limit.device_used_high_bytes or total_bytes))
+    tried, safe = [surely(predict, largest)], largest
+    if not tried[0].fits:
+        known = tried if first is None else [surely(predict, first), *tried]
         found = find_largest(
             partial(surely, predict),
             batch_multiple=batch_multiple,
-            guess=guess,
-            known=tried,
+            expect=line_to(total_bytes, attrgetter("device_used_high_bytes")),
+            known=known,
             largest=largest,
         )
         tried, safe = found.trials, found.largest_batch_size

@@ -114,6 +114,20 @@ def test_the_safe_batch_takes_three_predictions_where_memory_is_linear() -> None
     assert predict.tried == [1000, 909, 910]
 
 
+def test_a_batch_far_off_shows_how_much_a_sample_takes() -> None:
+    """Weights take memory at any batch, so a line through the limit alone ends too high."""
+
+    class WithWeights(Linear):
+        def __call__(self, batch_size: int) -> Trial:
+            used = super().__call__(batch_size).device_used_bytes or 0
+            high = (used + 5_000) * 11 // 10
+            return replace(super().__call__(batch_size), device_used_high_bytes=high)
+
+    predict = WithWeights(10_000)
+    assert largest_safe(predict, 1000, 10_000, 1, first=16) == 409
+    assert list(dict.fromkeys(predict.tried)) == [1000, 16, 409, 410]
+
+
 def test_only_what_is_safe_at_first_sight_is_looked_at_with_care() -> None:
     asked: list[int] = []
 
@@ -279,7 +293,7 @@ def test_known_trials_are_not_predicted_again() -> None:
 
 
 def test_the_limit_is_predicted_by_a_line_to_the_memory_left_by_the_context() -> None:
-    """Two trials give the line and two certify the limit; the others are for the safe batch."""
+    """One trial gives the line, two certify the limit; the others are for the recommendation."""
     tried: list[int] = []
 
     def predict(batch_size: int) -> Trial:
@@ -287,4 +301,5 @@ def test_the_limit_is_predicted_by_a_line_to_the_memory_left_by_the_context() ->
         return used(batch_size, A10.usable_bytes // 1000)
 
     assert find_limits(asked(), A10, predict, known=()).outcome.largest_batch_size == 1000
-    assert tried[:6] == [1, 2, 1000, 1001, 1000, 1001]
+    assert tried[:3] == [16, 1000, 1001]
+    assert len(tried) == len(set(tried))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.answer.search import find_largest
+from engine.answer.search import find_largest, line_to
 from engine.interface.request import MAX_BATCH_SIZE
 from engine.interface.trial import Source, Trial
 
@@ -302,6 +302,33 @@ def test_any_expectation_ends_at_the_limit_in_logarithmically_many_probes(
     largest = min(threshold, MAX_BATCH_SIZE) // batch_multiple * batch_multiple
     assert outcome.largest_batch_size == largest
     assert len(probe.asked) <= 2 * math.ceil(math.log2(MAX_BATCH_SIZE)) + 6
+
+
+@settings(deadline=None)
+@given(threshold=SIZES, first=SIZES)
+def test_lines_through_predicted_memory_end_at_the_limit_in_four_probes(
+    threshold: int, first: int
+) -> None:
+    """The first known trial gives a lower bound, and with that the line is known."""
+    probe, limit_bytes = affine_probe(threshold, failures_tell=True)
+    outcome = find_largest(
+        probe,
+        expect=line_to(limit_bytes, lambda trial: trial.peak_reserved_bytes),
+        known=[probe.trial(first)],
+    )
+    assert outcome.largest_batch_size == threshold
+    assert len(probe.asked) <= 4
+
+
+@pytest.mark.parametrize("known", [(), (16,), (16, 32)])
+def test_lines_through_no_memory_or_memory_that_does_not_grow_only_cost_probes(
+    known: tuple[int, ...],
+) -> None:
+    for memory in (lambda _: None, lambda _: 0, lambda _: 70):
+        probe = Probe(up_to(100), memory)
+        expect = line_to(100, lambda trial: trial.peak_reserved_bytes)
+        outcome = find_largest(probe, expect=expect, known=[probe.trial(size) for size in known])
+        assert outcome.largest_batch_size == 100
 
 
 def test_an_expectation_that_failed_is_left_in_doubling_steps_until_a_batch_fits() -> None:
