@@ -46,7 +46,7 @@ from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .limits import find_limits
 from .measured_host import on_measured_host
 from .phases import largest_phase, phases_of
-from .probe import predict_fit, predict_speed, predict_step, predict_trial
+from .probe import predict_fit, predict_step, predict_trial, speed_of
 from .refusals import does_not_fit
 from .rollouts import rollout_caveats
 from .step_profile import step_profile
@@ -121,7 +121,6 @@ class Prediction:
         self._allocator = AllocatorOptions.parse(request.allocator)
         self._correction = correction
         self._trials: dict[tuple[int, bool], Trial] = {}
-        self._speeds: dict[int, float] = {}
         self._step_times: dict[int, StepTime] = {}
 
     def predict(self, batch_size: int, *, careful: bool = False) -> Trial:
@@ -145,10 +144,8 @@ class Prediction:
 
     def speed(self, batch_size: int) -> float:
         """Samples per second of a batch size that fits."""
-        if batch_size not in self._speeds:
-            workload, step = self.request.workload_at(batch_size), self.traces.at(batch_size)
-            self._speeds[batch_size] = predict_speed(workload, self.gpu, step, self._correction)
-        return self._speeds[batch_size]
+        workload, trace = self.request.workload_at(batch_size), self.traces.at(batch_size)
+        return speed_of(workload, trace, self.step_time(batch_size), self._correction)
 
     def starting_batch_size(self) -> int:
         """The recommended batch where there is no current one; the smallest if nothing fits."""
@@ -164,6 +161,7 @@ class Prediction:
         return limits.choice.batch_size if limits.choice else limits.batch_multiple
 
     def step_time(self, batch_size: int) -> StepTime:
+        """The time of a step in its parts."""
         if batch_size not in self._step_times:
             workload, step = self.request.workload_at(batch_size), self.traces.at(batch_size)
             self._step_times[batch_size] = predict_step(workload, self.gpu, step)

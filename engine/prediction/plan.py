@@ -32,7 +32,7 @@ from .gpu_comparison import compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
 from .measured_host import on_measured_host
 from .moves import moves_for, sharded
-from .probe import predict_fit, predict_speed, predict_step, predict_trial
+from .probe import predict_fit, predict_step, predict_trial, speed_of
 from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here
 from .step_time import StepTime
@@ -269,6 +269,7 @@ class _Predictions:
         self._request, self._experience, self._traced = request, experience, traced
         self._allocator = AllocatorOptions.parse(request.allocator)
         self._corrections: dict[str, Correction] = {}
+        self._step_times: dict[tuple[str, int], StepTime] = {}
         self.sources: dict[CudaBehaviour, TraceSource] = {}
 
     def predict(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
@@ -293,12 +294,15 @@ class _Predictions:
     def speed(self, gpu: Gpu, batch_size: int) -> float:
         """Samples per second."""
         workload, step = self._request.workload_at(batch_size), self._step(gpu, batch_size)
-        return predict_speed(workload, gpu, step, self._correction(gpu))
+        return speed_of(workload, step, self.step_time(gpu, batch_size), self._correction(gpu))
 
     def step_time(self, gpu: Gpu, batch_size: int) -> StepTime:
         """The time of a step in its parts."""
-        workload, step = self._request.workload_at(batch_size), self._step(gpu, batch_size)
-        return predict_step(workload, gpu, step)
+        key = gpu.name, batch_size
+        if key not in self._step_times:
+            workload, step = self._request.workload_at(batch_size), self._step(gpu, batch_size)
+            self._step_times[key] = predict_step(workload, gpu, step)
+        return self._step_times[key]
 
     def _step(self, gpu: Gpu, batch_size: int) -> Trace:
         behaviour = behaviour_of(gpu)

@@ -131,12 +131,18 @@ def with_peak_interval(trial: Trial, lower: int, higher: int) -> Trial:
     )
 
 
-def predict_speed(
-    workload: Workload, gpu: Gpu, trace: Trace, correction: Correction = UNCORRECTED
+def speed_of(
+    workload: Workload, trace: Trace, step: StepTime, correction: Correction = UNCORRECTED
 ) -> float:
-    """Samples per second of a batch that fits, as :func:`predict_trial` has it."""
-    seconds = predict_step(workload, gpu, trace).seconds * correction.factor(trace.batch_size)
-    return samples_of_step(workload, trace) / seconds
+    """Samples per second of a batch that fits, as :func:`predict_trial` has it.
+
+    Args:
+        workload: The workload.
+        trace: Trace of it at that batch size.
+        step: The time of its step.
+        correction: Correction of that by measured steps.
+    """
+    return samples_of_step(workload, trace) / (step.seconds * correction.factor(trace.batch_size))
 
 
 def samples_of_step(workload: Workload, trace: Trace) -> float:

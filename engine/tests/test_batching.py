@@ -12,7 +12,7 @@ from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.tokens import tokens_of
 from engine.interface.workload import Workload
-from engine.prediction.probe import predict_speed
+from engine.prediction.probe import predict_trial
 from engine.step.batches import make_batch
 from engine.tests.conftest import slow, small_workload
 from engine.tests.test_prediction_against_real_steps import predicted_and_measured
@@ -35,6 +35,13 @@ def gpt2(batching: str, **fields: Any) -> Workload:
 
 def traces(workload: Workload) -> TraceSource:
     return trace_workload(workload, A10, lambda _: None)
+
+
+def speed(workload: Workload, batch_size: int) -> float:
+    """Predicted samples per second on an A10."""
+    found = predict_trial(workload, GPUS["a10"], traces(workload).at(batch_size)).samples_per_second
+    assert found
+    return found
 
 
 @small
@@ -80,7 +87,7 @@ def test_the_mean_batch_lies_between_two_lengths() -> None:
 @pytest.mark.slow
 def test_the_less_is_padded_the_faster() -> None:
     found = {name: gpt2(name) for name in ("longest", "bucketed", "max-tokens", "packed")}
-    speeds = [predict_speed(one, GPUS["a10"], traces(one).at(8)) for one in found.values()]
+    speeds = [speed(one, 8) for one in found.values()]
     assert speeds[0] < speeds[1] < speeds[2]
     assert speeds[2] < speeds[3] * 1.1
     paddings = [Batches(one).padding(8) for one in found.values()]
@@ -131,7 +138,7 @@ def test_one_row_needs_the_memory_of_the_worst_total_and_works_as_the_mean_one()
     assert source.at(8).peak_by_category() == trace(row, -(-total // 64), A10).peak_by_category()
     assert source.at(8).batch_size == 8
     padded = gpt2("longest", sample_lengths=lengths, sequence_length=256, precision="bf16-mixed")
-    speeds = [predict_speed(one, GPUS["a10"], traces(one).at(16)) for one in (padded, workload)]
+    speeds = [speed(one, 16) for one in (padded, workload)]
     assert speeds[0] < speeds[1]
 
 
