@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.allocator.options import AllocatorOptions
 from engine.gpus import GPUS
 from engine.tests.conftest import small_workload
 from engine.traces.batch_rule import trace_every_batch_size
@@ -42,8 +43,10 @@ def test_a_shared_trace_equals_a_trace_for_that_gpu(precision: str) -> None:
             assert (ours.events, ours.sizes) == (alone.events, alone.sizes), name
             assert ours.replay() == alone.replay()
             capacity = alone.replay().peak_reserved_bytes
-            for limit in (capacity - 2**20, capacity, capacity + 1):
+            growing = AllocatorOptions(expandable_segments=True)
+            for limit in (capacity - 2**20, capacity, capacity + 1) * 2:  # what is kept, too
                 assert ours.replay(limit) == alone.replay(limit)
+                assert ours.replay(limit, growing) == alone.replay(limit, growing)
     assert made < len(NAMES)
 
 

@@ -119,11 +119,11 @@ class Resized:
 
 
 class _Replayed(Trace):
-    """A trace that caches its replay without a limit by an allocator with default options."""
+    """A trace that keeps its replays: a search needs some of a batch several times."""
 
     @cached_property
-    def _unlimited(self) -> ReplayResult:
-        return super().replay()
+    def _replays(self) -> dict[tuple[int | None, AllocatorOptions], ReplayResult]:
+        return {}
 
     @cached_property
     def _peak(self) -> tuple[int, dict[str, int]]:
@@ -132,9 +132,10 @@ class _Replayed(Trace):
     def replay(
         self, capacity_bytes: int | None = None, options: AllocatorOptions = DEFAULT_OPTIONS
     ) -> ReplayResult:
-        if capacity_bytes is None and options == DEFAULT_OPTIONS:
-            return self._unlimited
-        return super().replay(capacity_bytes, options)
+        key = capacity_bytes, options
+        if key not in self._replays:
+            self._replays[key] = super().replay(capacity_bytes, options)
+        return self._replays[key]
 
     def peak_by_category(self) -> tuple[int, dict[str, int]]:
         peak, categories = self._peak
