@@ -22,12 +22,6 @@ __all__ = ["node"]  # a fixture
 
 
 @pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
 def analysis(member: User, node: Node) -> Analysis:
     return decided(member)
 
