@@ -95,7 +95,7 @@ class TestTheTrace:
         assert real(program, 1000).peak_allocated_bytes == peak
 
     @pytest.mark.parametrize(
-        ("flag", "variable"), [("--batch-size", None), (None, "BATCH"), (None, None)]
+        ("flag", "variable"), [slow("--batch-size", None), (None, "BATCH"), (None, None)]
     )
     def test_the_batch_size_is_set_in_three_ways(
         self, tmp_path: Path, flag: str | None, variable: str | None
@@ -151,7 +151,7 @@ class TestTheTrace:
     @pytest.mark.parametrize(
         "item",
         [
-            "self.x[i] + torch.from_numpy(numpy.ones(64, numpy.float32)), torch.ones(64)",
+            slow("self.x[i] + torch.from_numpy(numpy.ones(64, numpy.float32)), torch.ones(64)"),
             "torch.full((64,), self.x[i].sum().item()), self.y[i] * torch.rand(64)",
         ],
     )
@@ -378,7 +378,7 @@ class TestTheCommandLine:
         ("given", "status", "says"),
         [
             (["--gpu", "t4"], 0, "Batch 8 of train.py fits on NVIDIA T4"),
-            (
+            slow(
                 ["--gpu", "t4", "--batch-size", "2", "--min-share-of-recommended-speed", "0.9"],
                 1,
                 "Batch 2 of train.py is too slow on NVIDIA T4",
