@@ -21,7 +21,7 @@ def html_of(page: Client, name: str, *args: Any, **headers: Any) -> str:
     return response.content.decode()
 
 
-def history_of(page: Client, **query: Any) -> str:
+def history_of(page: Client, /, **query: Any) -> str:
     """The history with a query."""
     response = page.get(reverse("analyses:list"), query)
     assert response.status_code == 200

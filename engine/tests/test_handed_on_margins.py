@@ -47,7 +47,7 @@ def margin_on(workload: Workload, behaviour: CudaBehaviour) -> int:
 @pytest.mark.parametrize(
     ("model", "blocks", "fields"),
     [
-        ("bert", {"num_hidden_layers": 9}, BF16),
+        slow("bert", {"num_hidden_layers": 12}, BF16),
         slow("bert", {"num_hidden_layers": 12, "hidden_size": 48}, FP16),
         slow("vit-b", {"num_hidden_layers": 12}, BF16),
         slow("vit-b", {"num_hidden_layers": 12}, FP16),

@@ -187,7 +187,7 @@ def test_a_process_without_an_order_ends_by_itself_and_leaves_the_device_alone()
     def start(done: Done[tuple[object, list[str]]]) -> None:
         asked: list[str] = []
         with (
-            patch.object(torch.cuda, "is_available", lambda: bool(asked.append("available"))),
+            patch.object(torch.cuda, "is_available", lambda: asked.append("available")),
             patch.object(torch.cuda, "_lazy_init", lambda: asked.append("initialised")),
         ):
             try:

@@ -314,6 +314,7 @@ class TestNothingStaysBehind:
 
 
 class TestTheCommandLine:
+    @pytest.mark.slow
     def test_an_optimizer_without_state_is_seen_too(self, tmp_path: Path) -> None:
         made = "optimizer = torch.optim.SGD(model.parameters())"
         request = ScriptRequest.parse(
@@ -323,6 +324,7 @@ class TestTheCommandLine:
         assert "SGD" in caveats[0]
         assert not any("No torch.optim.Optimizer" in caveat for caveat in caveats)
 
+    @pytest.mark.slow
     def test_a_search_keeps_to_batches_that_the_script_takes(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -345,6 +347,7 @@ class TestTheCommandLine:
         assert (found["batch_size"], found["fits"]) == (16, True)
         assert "a step" not in err
 
+    @pytest.mark.slow
     def test_speed_counts_the_samples_of_all_micro_batches(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

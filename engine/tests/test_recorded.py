@@ -33,7 +33,7 @@ from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.step_time import on_recorded_host
 from engine.script_analysis import analyze_script, plan_script, predict_script
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tests.scripts import ACCUMULATING, EXAMPLE, written
 from engine.tests.test_training_record import RECORD
 
@@ -279,8 +279,8 @@ class TestScripts:
         ("changes", "reason"),
         [
             ({"device_name": "NVIDIA A10"}, "it trained on NVIDIA A10 (batch 16)"),
-            ({"gradient_accumulation": 2}, "it accumulated 2 micro-batches, not 1 (batch 16)"),
-            ({"world_size": 8}, "it trained on 8 devices, not 1 (batch 16)"),
+            slow({"gradient_accumulation": 2}, "it accumulated 2 micro-batches, not 1 (batch 16)"),
+            slow({"world_size": 8}, "it trained on 8 devices, not 1 (batch 16)"),
         ],
     )
     def test_a_run_of_something_else_does_not_count(
