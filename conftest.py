@@ -10,6 +10,8 @@ from unittest.mock import patch
 import hypothesis
 import pytest
 from django.core.management.sql import sql_flush
+from django.db import transaction
+from pytest_django import DjangoDbBlocker
 
 MESSAGE = "message"
 """The property of a test that holds its message for the end of the run."""
@@ -76,6 +78,19 @@ def _flushing_takes_every_table() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def module_db(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """A database for fixtures that are made once a module.
+
+    Rows that are made with it are there for all tests of the module that follow; what a test itself
+    changes is undone as always. So that none depends on what another did to the objects of such a
+    fixture, it gives each a copy.
+    """
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
 @pytest.fixture(autouse=True)
 def _no_engine_left_waiting() -> object:
     """End the warm engine of a test that ran the worker's task."""
@@ -90,6 +105,7 @@ hypothesis.settings.register_profile(
     "same-examples",  # a test that passed passes again until the code changes
     deadline=None,
     derandomize=True,
+    max_examples=50,  # .ci/nightly looks for new ones
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile(

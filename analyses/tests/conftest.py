@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
 from django_q.conf import Conf
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from analyses.jobs import nodes, queue, timeouts
-from analyses.models import Analysis
+from analyses.models import Analysis, Node, Status
 from analyses.pages import hearing
 from analyses.tests.compared import make_three
 from analyses.tests.factories import make_analysis, make_result, make_user
@@ -32,6 +34,39 @@ def never_held(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def member(db: None) -> User:
     return make_user("grace")
+
+
+@pytest.fixture
+def page(client: Client, member: User) -> Client:
+    """A browser in which the member is signed in."""
+    client.force_login(member)
+    return client
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    """An admin of the lab."""
+    return make_user("root", is_staff=True)
+
+
+@pytest.fixture
+def admins_page(admin: User) -> Client:
+    """A browser in which the admin is signed in."""
+    client = Client()
+    client.force_login(admin)
+    return client
+
+
+@pytest.fixture
+def analysis(member: User) -> Analysis:
+    """An analysis of the member's with its result."""
+    return make_analysis(member, Status.SUCCEEDED)
+
+
+@pytest.fixture
+def node(db: None) -> Node:
+    """A node that responds."""
+    return Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
 
 
 @pytest.fixture

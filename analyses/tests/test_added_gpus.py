@@ -17,7 +17,6 @@ from analyses.jobs.engine_session import asked_of
 from analyses.jobs.plans import plan_request
 from analyses.jobs.request_columns import request_hash
 from analyses.models import AddedGpu, Analysis, Job, QueryKind
-from analyses.tests.factories import make_user
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.gpus.data_sheet import ADDED_FAMILY
@@ -28,11 +27,6 @@ from memorymark_site.accounts.models import AuditEntry
 pytestmark = pytest.mark.django_db
 
 ASKED: dict[str, object] = {"model": "bert", "gpu": "l20"}
-
-
-@pytest.fixture
-def admin(db: None) -> User:
-    return make_user("root", is_staff=True)
 
 
 @pytest.fixture

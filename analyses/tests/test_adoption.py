@@ -14,12 +14,6 @@ from analyses.tests.factories import make_analysis, make_user
 pytestmark = pytest.mark.database
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def address(name: str, analysis: Analysis) -> str:
     return reverse(f"analyses:{name}", args=[analysis.pk])
 

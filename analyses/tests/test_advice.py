@@ -16,38 +16,9 @@ from analyses.models import Analysis, Node, Query, QueryKind, Status
 from analyses.pages.ladder import STARTS_WITHIN, Advice, advice_of, ladder_of
 from analyses.tests.factories import make_analysis, make_request, make_user
 from analyses.tests.query_answers import RUNGS, answer_next, make_plan, make_rung, take_next
+from analyses.tests.reading import ADVICE, HTMX, advice_section, advice_url
 from engine.events import Answer
 from engine.gpus import GPUS
-
-HTMX = {"HX-Request": "true"}
-SECTION = 'id="ladder"'
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
-def analysis(member: User) -> Analysis:
-    return make_analysis(member, Status.SUCCEEDED)
-
-
-@pytest.fixture
-def node(db: None) -> Node:
-    return Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
-
-
-def url(analysis: Analysis) -> str:
-    return f"/{analysis.pk}/advice/"
-
-
-def section(page: Client, analysis: Analysis, **given: str) -> str:
-    html = page.get(url(analysis), given, headers=HTMX).content.decode()
-    assert SECTION in html
-    assert "<html" not in html
-    return html
 
 
 def advice(analysis: Analysis, **changes: Any) -> Advice:
@@ -58,17 +29,17 @@ def advice(analysis: Analysis, **changes: Any) -> Advice:
 
 
 def test_the_ladder_is_found_once_and_stored(page: Client, analysis: Analysis, node: Node) -> None:
-    asked = page.post(url(analysis), headers=HTMX).content.decode()
+    asked = page.post(advice_url(analysis), headers=HTMX).content.decode()
     assert "Looking for what helps" in asked
     assert "every 1s" in asked
-    assert page.get(url(analysis), {"seen": "waiting 0 "}, headers=HTMX).status_code == 204
+    assert page.get(advice_url(analysis), {"seen": "waiting 0 "}, headers=HTMX).status_code == 204
 
     taken = take_next(QueryKind.PLAN)
     lease.record_progress(taken, "Trying tf32")
-    assert "Trying tf32" in section(page, analysis, seen="waiting 0 ")
+    assert "Trying tf32" in advice_section(page, analysis, seen="waiting 0 ")
     lease.finish(taken, Answer(make_plan()))
     page.force_login(make_user("alan"))
-    shown = section(page, analysis)
+    shown = advice_section(page, analysis)
     assert "bf16, batch 48" in shown
     assert "advice/?seen" not in shown
 
@@ -76,9 +47,9 @@ def test_the_ladder_is_found_once_and_stored(page: Client, analysis: Analysis, n
 def test_the_last_answer_of_a_waiting_page_is_the_whole_page(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     answer_next(QueryKind.PLAN, make_plan())
-    whole = page.get(url(analysis), {"seen": "running 0 "}, headers=HTMX)
+    whole = page.get(advice_url(analysis), {"seen": "running 0 "}, headers=HTMX)
     assert whole.headers["HX-Retarget"] == "#analysis"
     html = whole.content.decode()
     assert 'id="decision"' in html
@@ -87,7 +58,7 @@ def test_the_last_answer_of_a_waiting_page_is_the_whole_page(
 
 
 def test_the_ladder_starts_by_itself_with_the_analysis(page: Client, analysis: Analysis) -> None:
-    starts = f'hx-post="{url(analysis)}" hx-trigger="load"'
+    starts = f'hx-post="{advice_url(analysis)}" hx-trigger="load"'
     assert starts in page.get(f"/{analysis.pk}/").content.decode()
     ended = timezone.now() - STARTS_WITHIN
     Analysis.objects.filter(pk=analysis.pk).update(finished_at=ended)
@@ -114,7 +85,7 @@ def test_advice_is_offered_where_it_can_be_predicted(
     if gpu:
         fields = {"request": make_request(gpu="local"), "measured_gpu": gpu}
     analysis = make_analysis(member, status, **fields)
-    assert (SECTION in page.get(f"/{analysis.pk}/").content.decode()) == there
+    assert (ADVICE in page.get(f"/{analysis.pk}/").content.decode()) == there
 
 
 def test_advice_on_a_measured_analysis_uses_the_catalogue_gpu(
@@ -125,18 +96,18 @@ def test_advice_on_a_measured_analysis_uses_the_catalogue_gpu(
         "measured_gpu": "NVIDIA A10",
     }
     analysis = make_analysis(member, Status.SUCCEEDED, **fields)
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     assert Query.objects.get().request["gpu"] == "a10"
 
 
 def test_without_javascript_advice_has_its_own_page(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
-    response = page.post(url(analysis))
-    assert (response.status_code, response["Location"]) == (302, url(analysis))
-    assert 'http-equiv="refresh"' in page.get(url(analysis)).content.decode()
+    response = page.post(advice_url(analysis))
+    assert (response.status_code, response["Location"]) == (302, advice_url(analysis))
+    assert 'http-equiv="refresh"' in page.get(advice_url(analysis)).content.decode()
     answer_next(QueryKind.PLAN, make_plan())
-    html = page.get(url(analysis)).content.decode()
+    html = page.get(advice_url(analysis)).content.decode()
     assert "<h1>" in html
     assert "rtx-4090" in html
     assert 'http-equiv="refresh"' not in html
@@ -145,7 +116,7 @@ def test_without_javascript_advice_has_its_own_page(
 def test_the_ladder_comes_in_its_order_with_what_does_not_fit_last(
     page: Client, member: User, analysis: Analysis, node: Node
 ) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     answer_next(QueryKind.PLAN, make_plan())
     rows = ladder_of(member, analysis).rows
     assert [row.name for row in rows] == ["as it is", "bf16, batch 48", "LoRA"]
@@ -155,13 +126,13 @@ def test_the_ladder_comes_in_its_order_with_what_does_not_fit_last(
 
 
 def test_rungs_are_shown_as_they_are_found(page: Client, analysis: Analysis, node: Node) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     taken = take_next(QueryKind.PLAN)
     found = [make_rung(**rung) for rung in RUNGS]
     lease.record_progress(taken, "Trying LoRA", found[:2])
-    assert "bf16" not in section(page, analysis)
+    assert "bf16" not in advice_section(page, analysis)
     lease.record_progress(taken, "Trying LoRA", found[:3])
-    shown = section(page, analysis, seen="running 2 Trying LoRA")
+    shown = advice_section(page, analysis, seen="running 2 Trying LoRA")
     assert "bf16, batch 48" in shown
     assert "Trying LoRA" in shown
     lease.finish(taken, Answer(make_plan()))
@@ -194,7 +165,7 @@ def test_the_map_is_drawn_on_demand_and_at_dated_spot_prices(
         (spot.price_per_hour_usd or 0) / 3600 * 1e6 / spot.samples_per_second
     )
     assert rows["t4"].at_spot_price.why_not == "no dated spot price is known"
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     answer_next(QueryKind.PLAN, make_plan())
     html = page.get(f"/{analysis.pk}/").content.decode()
     switch = html.split('class="map-switch"')[1].split("</fieldset>")[0]
@@ -243,9 +214,9 @@ def test_a_workload_that_fits_nowhere_marks_nothing(analysis: Analysis) -> None:
 def test_a_failure_is_shown_and_can_be_retried(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     lease.finish(take_next(QueryKind.PLAN), Failure("deadline", "No answer within 300 seconds"))
-    shown = section(page, analysis)
+    shown = advice_section(page, analysis)
     assert "No answer within 300 seconds" in shown
     assert "Try again" in shown
 
@@ -253,13 +224,13 @@ def test_a_failure_is_shown_and_can_be_retried(
 def test_advice_of_another_version_can_be_recomputed(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     answer_next(QueryKind.PLAN, {"options": 3})
-    assert "another version of MemoryMark" in section(page, analysis)
+    assert "another version of MemoryMark" in advice_section(page, analysis)
 
 
 def test_without_a_worker_it_says_so_and_stops_polling(page: Client, analysis: Analysis) -> None:
-    asked = page.post(url(analysis), headers=HTMX).content.decode()
+    asked = page.post(advice_url(analysis), headers=HTMX).content.decode()
     assert "No worker is online" in asked
     assert "hx-get" not in asked
 
@@ -267,7 +238,7 @@ def test_without_a_worker_it_says_so_and_stops_polling(page: Client, analysis: A
 def test_compiled_workloads_get_a_reason_instead_of_advice(page: Client, member: User) -> None:
     request = make_request(gpu="local", compile=True)
     analysis = make_analysis(member, Status.SUCCEEDED, request=request, measured_gpu="NVIDIA A10")
-    assert "cannot be predicted" in section(page, analysis)
+    assert "cannot be predicted" in advice_section(page, analysis)
 
 
 def test_advice_on_a_hub_model_is_only_shown_to_its_member(
@@ -275,11 +246,11 @@ def test_advice_on_a_hub_model_is_only_shown_to_its_member(
 ) -> None:
     request = make_request(model="someone/their-model")
     analysis = make_analysis(member, Status.SUCCEEDED, request=request)
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     answer_next(QueryKind.PLAN, make_plan())
-    assert "bf16, batch 48" in section(page, analysis)
+    assert "bf16, batch 48" in advice_section(page, analysis)
     page.force_login(make_user("alan"))
-    assert "bf16, batch 48" not in section(page, analysis)
+    assert "bf16, batch 48" not in advice_section(page, analysis)
 
 
 # The links to the form

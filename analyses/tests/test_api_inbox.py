@@ -17,13 +17,6 @@ from memorymark_site.accounts.models import Viewer
 pytestmark = pytest.mark.database
 
 
-@pytest.fixture
-def api(member: User) -> APIClient:
-    client = APIClient()
-    client.force_authenticate(member)
-    return client
-
-
 def mentioned(owner: User, *, times: int = 1) -> list[int]:
     """Entries about analyses that another member has mentioned."""
     by = make_user("alan")

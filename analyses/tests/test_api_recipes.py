@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from analyses.models import Analysis
@@ -20,13 +19,6 @@ sequence_len: 1024
 micro_batch_size: 2
 output_dir: out
 """
-
-
-@pytest.fixture
-def api(member: User) -> APIClient:
-    client = APIClient()
-    client.force_authenticate(member)
-    return client
 
 
 def test_a_recipe_stands_for_the_fields_that_it_sets(api: APIClient) -> None:

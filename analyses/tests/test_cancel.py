@@ -15,19 +15,6 @@ from analyses.tests.factories import make_analysis, make_user
 pytestmark = pytest.mark.database
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
-def api(member: User) -> APIClient:
-    client = APIClient()
-    client.force_authenticate(member)
-    return client
-
-
 @pytest.mark.parametrize(
     ("status", "then"),
     [(Status.QUEUED, Status.CANCELLED), (Status.RUNNING, Status.CANCELLING)],

@@ -17,12 +17,6 @@ from analyses.tests.factories import make_analysis, make_request
 HOSTILE = "<script>alert(1)</script>"
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 @pytest.mark.parametrize("name", ["compare", "compare-bars", "compare-markdown", "compare-csv"])
 def test_comparing_requires_a_login(client: Client, three: list[Analysis], name: str) -> None:
     response = client.get(reverse(f"analyses:{name}"), {"ids": ids(three)})

@@ -32,12 +32,6 @@ def scatter(found: list[Column], **axes: str) -> PlotlyDict:
     return plot.chart
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def test_the_chart_has_the_numbers_and_their_source(page: Client, three: list[Analysis]) -> None:
     response = page.get(reverse("analyses:compare-bars"), {"ids": ids(three)})
     assert response["Content-Type"] == "image/svg+xml"

@@ -14,12 +14,6 @@ from analyses.models import Analysis
 from analyses.tests.compared import html_of, ids, make
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def text_of(page: Client, name: str, query: str) -> str:
     return page.get(reverse(f"analyses:{name}") + query).content.decode()
 

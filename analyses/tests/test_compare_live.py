@@ -14,12 +14,6 @@ from analyses.tests.factories import make_analysis
 
 
 @pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
 def running(member: User, monkeypatch: pytest.MonkeyPatch) -> list[Analysis]:
     """One that has an answer, one that failed, one that runs and one that waits."""
     monkeypatch.setattr(hearing, "HELD_SECONDS", 0.1)

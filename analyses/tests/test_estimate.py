@@ -337,17 +337,6 @@ def test_missing_savings_are_shown_without_emphasis() -> None:
 # The page
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
-def analysis(member: User) -> Analysis:
-    return make_analysis(member, Status.SUCCEEDED)
-
-
 def test_the_page_uses_the_assumptions_in_its_address(page: Client, analysis: Analysis) -> None:
     address = reverse("analyses:detail", args=[analysis.pk])
     before = page.get(address).content.decode()

@@ -59,12 +59,6 @@ def analysis(request: pytest.FixtureRequest, member: User) -> Analysis:
     return make_analysis(member, Status.SUCCEEDED, result, request=asked)
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def cells(analysis: Analysis) -> dict[str, Cell]:
     """The cells of an analysis in a comparison, by the number."""
     return {row.key: row.cells[0] for row in answer_rows(columns_of([analysis]), None)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
@@ -15,12 +14,6 @@ from analyses.pages.new.values import default_values
 from analyses.pages.new.widgets import NumberField
 
 NEW = "/new/"
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
 
 
 @pytest.mark.parametrize(

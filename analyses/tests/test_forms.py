@@ -1,6 +1,7 @@
+"""The form for a new analysis: what it offers, and what it submits."""
+
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, cast
 
@@ -11,7 +12,6 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
-from pytest_django import Settings
 
 from analyses.models import Analysis, Node
 from analyses.pages.new.combinations import combinations
@@ -19,32 +19,12 @@ from analyses.pages.new.form import AnalysisForm
 from analyses.pages.new.values import default_values, values_of
 from analyses.pages.new.widgets import gpu_choices
 from analyses.tests.factories import make_analysis, make_request
+from analyses.tests.new_form import CONFIG, NEW, post
 from engine.core.optimizers import Optimizer
 from engine.core.sizes import GIB
 from engine.gpus import GPUS
 from engine.interface.request import FIELDS, AnalysisRequest
-from engine.models.config_text import MAX_CONFIG_BYTES
 from engine.models.presets import PRESETS
-
-NEW = "/new/"
-CONFIG = {"model_type": "bert", "vocab_size": 1000, "max_position_embeddings": 128}
-OTHER = {"model": "other", "sequence_length": "", "image_size": ""}
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-def post(page: Client, **changes: str) -> AnalysisForm | Analysis:
-    """Submit the form with some fields changed; returns the form if it comes back."""
-    response = page.post(NEW, default_values() | changes)
-    if response.status_code == 302:
-        return Analysis.objects.get()
-    assert not Analysis.objects.exists()
-    form: AnalysisForm = response.context["form"]
-    return form
 
 
 def test_the_form_offers_every_model_and_gpu_with_sound_defaults(page: Client) -> None:
@@ -122,74 +102,6 @@ def test_pressing_analyze_leads_to_the_analysis(page: Client, member: User) -> N
     assert response.status_code == 302
     assert response["Location"] == reverse("analyses:detail", args=[analysis.pk])
     assert (analysis.owner, analysis.model, analysis.optimizer) == (member, "gpt2", "sgd")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("model", "skynet"),
-        ("model", ""),
-        ("gpu", "abacus"),
-        ("gpu", ""),
-        ("precision", "fp3"),
-        ("optimizer", "luck"),
-        ("mode", "sleep"),
-        ("sequence_length", "513"),
-        ("sequence_length", "0"),
-        ("current_batch_size", "0"),
-        ("current_batch_size", "-1"),
-        ("current_batch_size", "1000000000"),
-        ("current_batch_size", "sixteen"),
-        ("current_batch_size", "1e3"),
-        ("batch_multiple", "0"),
-        ("memory_limit_bytes", "12"),
-        ("allocator", "faster"),
-        ("attention", "close"),
-        ("gradient_accumulation", "0"),
-        ("global_batch_size", "17"),
-        ("lora_rank", "-8"),
-        ("lora_targets", "x" * 501),
-        ("parallelism", "some"),
-        ("world_size", "2000"),
-        ("task", "image-classification"),
-        ("label_count", "none"),
-        ("hours_per_run", "-3"),
-        ("runs_per_year", "nan"),
-        ("price_per_hour_usd", "free"),
-        ("current_batch_size", "16\x00"),
-    ],
-)
-def test_an_invalid_field_has_a_message_beside_it(page: Client, field: str, value: str) -> None:
-    form = post(page, **{field: value})
-    assert isinstance(form, AnalysisForm)
-    assert list(form.errors) == [field]
-    assert len(str(form.errors[field][0])) > 10
-
-
-def test_all_mistakes_are_shown_together_and_the_input_is_kept(page: Client) -> None:
-    response = page.post(
-        NEW,
-        default_values()
-        | {"current_batch_size": "none", "sequence_length": "9999", "hours_per_run": "long"},
-    )
-    html = response.content.decode()
-    assert set(response.context["form"].errors) == {
-        "current_batch_size",
-        "sequence_length",
-        "hours_per_run",
-    }
-    assert 'value="9999"' in html
-    assert 'value="long"' in html
-    assert 'id="id_hours_per_run_error"' in html
-    assert html.count("autofocus") == 1
-    focused = next(tag for tag in html.split("<") if "autofocus" in tag)
-    assert 'name="current_batch_size"' in focused  # the first one on the page
-
-
-def test_hostile_input_comes_back_as_plain_text(page: Client) -> None:
-    html = page.post(NEW, default_values() | {"runs_per_year": '"><script>'}).content.decode()
-    assert "&quot;&gt;&lt;script&gt;" in html
-    assert '"><script>' not in html
 
 
 def test_a_size_the_model_does_not_have_is_ignored(page: Client) -> None:
@@ -279,61 +191,6 @@ def test_a_ticked_compile_box_is_ignored_for_predictions(page: Client) -> None:
     assert analysis.request["compile"] is False
 
 
-# Any other model
-
-
-def test_any_hub_model_can_be_entered(page: Client) -> None:
-    analysis = post(page, **OTHER, other_model="acme/own-model")
-    assert isinstance(analysis, Analysis)
-    assert (analysis.model, analysis.request["config"]) == ("acme/own-model", None)
-
-
-def test_a_lab_without_hub_access_says_so(page: Client, settings: Settings) -> None:
-    assert "does not use the" not in page.get("/new/").content.decode()
-    settings.ASKS_HUB = False
-    shown = page.get("/new/").content.decode()
-    assert "MEMORYMARK_HUB=off" in shown
-    assert "enter a Hugging Face ID" not in shown
-
-
-@pytest.mark.parametrize("name", ["timm/convnextv2_tiny", "timm/resnet50.a1_in1k"])
-def test_a_model_of_timm_goes_by_its_name_without_the_hub(
-    page: Client, settings: Settings, name: str
-) -> None:
-    settings.ASKS_HUB = False
-    form = post(page, **OTHER, other_model="timm/nonesuch")
-    assert isinstance(form, AnalysisForm)
-    assert "imm has no architecture" in form.errors["other_model"][0]
-    analysis = post(page, **OTHER, other_model=name)
-    assert isinstance(analysis, Analysis)
-    assert analysis.model == name
-
-
-@pytest.mark.parametrize("name", ["", "no-such-preset", "https://example.org/x", "a/b/c"])
-def test_an_invalid_hub_id_has_a_message_beside_it(page: Client, name: str) -> None:
-    form = post(page, **OTHER, other_model=name)
-    assert isinstance(form, AnalysisForm)
-    assert list(form.errors) == ["other_model"]
-
-
-def test_an_id_typed_for_another_model_is_ignored_once_a_preset_is_chosen(page: Client) -> None:
-    analysis = post(page, other_model="acme/own", config="{bad")
-    assert isinstance(analysis, Analysis)
-    assert analysis.model == "bert"
-
-
-def upload(page: Client, content: bytes, **changes: str) -> HttpResponse:
-    file = SimpleUploadedFile("config.json", content, "application/json")
-    response: Any = page.post(NEW, default_values() | OTHER | changes | {"config_file": file})
-    return cast(HttpResponse, response)
-
-
-def test_an_uploaded_config_sets_the_model(page: Client) -> None:
-    assert upload(page, json.dumps(CONFIG).encode()).status_code == 302
-    analysis = Analysis.objects.get()
-    assert (analysis.model, analysis.request["config"]) == ("own-config", CONFIG)
-
-
 def upload_lengths(page: Client, content: str) -> HttpResponse:
     file = SimpleUploadedFile("lengths.txt", content.encode(), "text/plain")
     fields = default_values() | {"batching": "longest", "lengths_file": file}
@@ -359,68 +216,6 @@ def test_lengths_may_be_typed_one_per_line(page: Client) -> None:
     assert analysis.request["sample_lengths"].startswith("min=7,")
 
 
-def test_a_typed_config_sets_the_model_with_its_own_name(page: Client) -> None:
-    analysis = post(page, **OTHER, other_model="mine", config=json.dumps(CONFIG))
-    assert isinstance(analysis, Analysis)
-    assert (analysis.model, analysis.request["config"]) == ("mine", CONFIG)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"{bad",
-        b"\xff\xfe\x81",
-        b"[]",
-        b"{}",
-        b'{"model_type": "quantum"}',
-        b"[" * 100_000,
-        json.dumps({"model_type": "mine", "auto_map": {"AutoModel": "code.Model"}}).encode(),
-        json.dumps(CONFIG | {"hidden_size": -1}).encode(),
-        json.dumps(CONFIG | {"layer_types": ["\0"]}).encode(),
-        json.dumps(CONFIG | {"layer_types": ["\ud800"]}).encode(),
-    ],
-)
-def test_an_unusable_config_has_a_message_beside_it(page: Client, content: bytes) -> None:
-    response = upload(page, content)
-    assert response.status_code == 200
-    form = response.context["form"]  # type: ignore[attr-defined]  # Django's test client adds it
-    assert list(form.errors) == ["config"]
-    assert not Analysis.objects.exists()
-
-
-def test_the_text_of_an_invalid_upload_comes_back_for_correction(page: Client) -> None:
-    html = upload(page, b"<script>{").content.decode()
-    assert "&lt;script&gt;{</textarea>" in html
-
-
-def test_a_huge_upload_is_discarded(page: Client) -> None:
-    response = upload(page, b"x" * (4 * MAX_CONFIG_BYTES))
-    form = response.context["form"]  # type: ignore[attr-defined]  # Django's test client adds it
-    assert form.errors["config"] == ["It is larger than 1 MiB."]
-    assert len(form.data["config"]) == MAX_CONFIG_BYTES + 1
-
-
-@pytest.mark.parametrize("name", ["model", "current_batch_size", "memory_limit_bytes", "teacher"])
-def test_an_endless_value_is_refused_and_not_repeated_whole(page: Client, name: str) -> None:
-    for address in (NEW, f"{NEW}preview/"):
-        response = page.post(address, default_values() | {name: "x" * 1_000_000})
-        assert response.status_code == 200
-        assert len(response.content) < 1_000_000
-    assert not Analysis.objects.exists()
-
-
-def test_a_duplicate_keeps_its_custom_config(page: Client, member: User) -> None:
-    earlier = make_analysis(member, request=make_request(model="mine", config=CONFIG))
-    form = page.get(f"{NEW}?from={earlier.pk}").context["form"]
-    assert (form["model"].value(), form["other_model"].value()) == ("other", "mine")
-    assert json.loads(form["config"].value()) == CONFIG
-
-
-@pytest.mark.parametrize("source", ["999", "x", "-1", "1e9", "9" * 40, "\N{SUPERSCRIPT TWO}"])
-def test_a_duplicate_of_a_missing_analysis_is_not_found(page: Client, source: str) -> None:
-    assert page.get(NEW, {"from": source}).status_code == 404
-
-
 def test_the_labs_own_node_is_offered_only_while_one_with_a_gpu_is_online(db: None) -> None:
     groups = dict(gpu_choices())
     assert "This lab" not in groups
@@ -438,13 +233,6 @@ def test_the_catalogue_groups_have_every_gpu_once(db: None) -> None:
     names = [choice[0] for _, choices in gpu_choices() for choice in choices]
     assert sorted(names) == sorted(GPUS)
     assert {"Data centre", "GeForce", "Workstation"} <= set(dict(gpu_choices()))
-
-
-def test_the_form_requires_a_login(client: Client, db: None) -> None:
-    for response in (client.get(NEW), client.post(NEW, default_values())):
-        assert response.status_code == 302
-        assert reverse("account_login") in response["Location"]
-    assert not Analysis.objects.exists()
 
 
 @pytest.mark.django_db

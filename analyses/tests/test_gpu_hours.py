@@ -23,12 +23,6 @@ pytestmark = pytest.mark.database
 URL = "/gpu-hours/"
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def _text(page: Client, address: str = URL) -> str:
     response = page.get(address)
     assert response.status_code == 200

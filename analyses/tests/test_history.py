@@ -22,24 +22,13 @@ from analyses.tests.factories import (
     make_training,
     make_user,
 )
+from analyses.tests.reading import history_of
 from engine.interface.trial import Source
 
 pytestmark = pytest.mark.database
 
 HTMX = {"HX-Request": "true"}
 URL = "/api/v1/analyses/"
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-def html_of(client: Client, **query: Any) -> str:
-    response = client.get(reverse("analyses:list"), query)
-    assert response.status_code == 200
-    return response.content.decode()
 
 
 def ids_in(html: str) -> list[int]:
@@ -81,7 +70,7 @@ def lab(member: User) -> dict[str, Analysis]:
 
 
 def test_an_empty_history_offers_the_first_analysis(page: Client) -> None:
-    html = html_of(page)
+    html = history_of(page)
     assert "No analyses yet" in html
     assert html.count('class="button') == 1
     assert "<table" not in html
@@ -91,7 +80,7 @@ def test_an_empty_history_offers_the_first_analysis(page: Client) -> None:
 def test_the_history_shows_the_newest_first_with_their_savings(page: Client, member: User) -> None:
     old = make_analysis(member, Status.SUCCEEDED)
     new = make_analysis(member, Status.FAILED, request=make_request(model="gpt2", gpu="t4"))
-    html = html_of(page)
+    html = history_of(page)
     assert ids_in(html) == [new.pk, old.pk]
     for text in ("BERT base", "NVIDIA A10", "fp32", "predicted", "Succeeded", "GPT-2", "Failed"):
         assert text in html
@@ -105,21 +94,21 @@ def test_the_history_distinguishes_gains_from_noise(
     page: Client, member: User, recommended: int, shown: str
 ) -> None:
     make_analysis(member, Status.SUCCEEDED, make_result(recommended=recommended))
-    assert shown in html_of(page).split('data-label="Speedup">')[1].split("<")[0]
+    assert shown in history_of(page).split('data-label="Speedup">')[1].split("<")[0]
 
 
 def test_the_history_has_pages(page: Client, member: User) -> None:
     for _ in range(views.PAGE_SIZE + 1):
         make_analysis(member)
-    first, second = html_of(page, model="bert"), html_of(page, page=2)
+    first, second = history_of(page, model="bert"), history_of(page, page=2)
     assert len(ids_in(first)) == views.PAGE_SIZE
     assert len(ids_in(second)) == 1
     assert 'href="?model=bert&amp;page=2"' in first
     assert 'href="?page=1"' in second
-    assert ids_in(html_of(page, page="nonsense")) == ids_in(first)
-    beyond = html_of(page, page=3)
+    assert ids_in(history_of(page, page="nonsense")) == ids_in(first)
+    beyond = history_of(page, page=3)
     assert "There is no page 3" in beyond
-    assert ids_in(html_of(page, page="9" * 30)) == ids_in(first)
+    assert ids_in(history_of(page, page="9" * 30)) == ids_in(first)
 
 
 def test_a_long_history_is_not_counted_to_its_end(
@@ -128,23 +117,23 @@ def test_a_long_history_is_not_counted_to_its_end(
     monkeypatch.setattr(selectors, "FEW", 2)
     for _ in range(2):
         make_analysis(member)
-    assert "2 analyses" in html_of(page)
+    assert "2 analyses" in history_of(page)
     make_analysis(member)
-    assert "More than 2 analyses" in html_of(page)
+    assert "More than 2 analyses" in history_of(page)
 
 
 def test_a_cancelled_analysis_does_not_stay_on_cancelling(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.CANCELLING)
-    address = seen(html_of(page))
+    address = seen(history_of(page))
     Analysis.objects.filter(pk=analysis.pk).update(status=Status.CANCELLED)
     assert "Cancelled" in page.get(address, headers=HTMX).content.decode()
 
 
 def test_the_rows_only_poll_while_something_runs(page: Client, member: User) -> None:
     make_analysis(member, Status.SUCCEEDED)
-    assert 'hx-trigger="every' not in html_of(page).split("</header>")[1]
+    assert 'hx-trigger="every' not in history_of(page).split("</header>")[1]
     running = make_analysis(member, Status.RUNNING)
-    address = seen(html_of(page, member=member.username, columns="speedup"))
+    address = seen(history_of(page, member=member.username, columns="speedup"))
     assert page.get(address, headers=HTMX).status_code == 204
     Analysis.objects.filter(pk=running.pk).update(status=Status.FAILED)
     rows = page.get(address, headers=HTMX).content.decode()
@@ -185,7 +174,7 @@ def test_page_export_and_api_find_the_same_analyses(
     page: Client, lab: dict[str, Analysis], query: dict[str, str], found: list[str]
 ) -> None:
     expected = [lab[name].pk for name in found]
-    assert ids_in(html_of(page, **query)) == expected
+    assert ids_in(history_of(page, **query)) == expected
     exported = b"".join(page.get(reverse("analyses:export-json"), query))
     assert exported.decode().count('"id"') == len(expected)
     assert [row["id"] for row in page.get(URL, query).json()["results"]] == expected
@@ -193,8 +182,8 @@ def test_page_export_and_api_find_the_same_analyses(
 
 def test_a_number_finds_its_analysis(page: Client, lab: dict[str, Analysis]) -> None:
     pk = lab["bert"].pk
-    assert ids_in(html_of(page, q=f"#{pk}")) == [pk]
-    assert ids_in(html_of(page, q="#" + "9" * 30)) == []
+    assert ids_in(history_of(page, q=f"#{pk}")) == [pk]
+    assert ids_in(history_of(page, q="#" + "9" * 30)) == []
 
 
 def test_date_filters_include_whole_days(page: Client, lab: dict[str, Analysis]) -> None:
@@ -202,8 +191,8 @@ def test_date_filters_include_whole_days(page: Client, lab: dict[str, Analysis])
         at = datetime(2026, 3, days, hour, 59, tzinfo=UTC)
         Analysis.objects.filter(pk=lab[name].pk).update(queued_at=at)
     query = {"date_from": "2026-03-01", "date_to": "2026-03-02"}
-    assert ids_in(html_of(page, **query)) == [lab["gpt2"].pk, lab["bert"].pk]
-    assert len(ids_in(html_of(page, date_to="9999-12-31"))) == 4
+    assert ids_in(history_of(page, **query)) == [lab["gpt2"].pk, lab["bert"].pk]
+    assert len(ids_in(history_of(page, date_to="9999-12-31"))) == 4
 
 
 @pytest.mark.parametrize(
@@ -219,7 +208,7 @@ def test_date_filters_include_whole_days(page: Client, lab: dict[str, Analysis])
 def test_an_invalid_filter_is_reported_and_finds_nothing(
     page: Client, lab: dict[str, Analysis], query: dict[str, str], message: str
 ) -> None:
-    html = html_of(page, **query)
+    html = history_of(page, **query)
     assert message in html
     assert ids_in(html) == []
     for name in ("export-csv", "export-json"):
@@ -230,7 +219,7 @@ def test_an_invalid_filter_is_reported_and_finds_nothing(
 
 
 def test_a_filter_stays_in_the_form(page: Client, lab: dict[str, Analysis]) -> None:
-    html = html_of(page, model="own-model", q='"><b>')
+    html = history_of(page, model="own-model", q='"><b>')
     assert '<option value="own-model" selected>own-model</option>' in html
     assert '<option value="gpt2">GPT-2' in html
     assert "&quot;&gt;&lt;b&gt;" in html
@@ -260,7 +249,7 @@ def test_every_column_sorts_both_ways_with_unknown_values_last(
     for column in COLUMNS:
         if not column.order:
             continue
-        rising, falling = (ids_in(html_of(page, sort=f"{s}{column.key}")) for s in ("", "-"))
+        rising, falling = (ids_in(history_of(page, sort=f"{s}{column.key}")) for s in ("", "-"))
         assert len(rising) == 4
         if column.key in ("batch", "largest", "speedup", "savings"):
             assert rising[0] == falling[0] == lab["bert"].pk
@@ -270,21 +259,21 @@ def test_every_column_sorts_both_ways_with_unknown_values_last(
 
 def test_equal_rows_come_newest_first(page: Client, member: User) -> None:
     pks = [make_analysis(member).pk for _ in range(3)]
-    assert ids_in(html_of(page, sort="model")) == pks[::-1]
+    assert ids_in(history_of(page, sort="model")) == pks[::-1]
 
 
 def test_a_column_header_reverses_its_order_and_keeps_the_rest(
     page: Client, lab: dict[str, Analysis]
 ) -> None:
-    html = html_of(page, member="grace")
+    html = history_of(page, member="grace")
     assert 'aria-sort="descending"><a href="?member=grace&amp;sort=id">#' in html
     assert '<a href="?member=grace&amp;sort=-speedup">Speedup' in html
-    html = html_of(page, member="grace", sort="-speedup")
+    html = history_of(page, member="grace", sort="-speedup")
     assert 'aria-sort="descending"><a href="?member=grace&amp;sort=speedup">Speedup' in html
 
 
 def test_columns_can_be_chosen(page: Client, lab: dict[str, Analysis]) -> None:
-    html = html_of(page, columns=["largest"])
+    html = history_of(page, columns=["largest"])
     body = html.split("<tbody")[1]
     assert 'data-label="Largest batch"' in body
     assert 'data-label="Source"' in body
@@ -292,7 +281,7 @@ def test_columns_can_be_chosen(page: Client, lab: dict[str, Analysis]) -> None:
     assert html.count("<th ") == 5
     assert 'value="largest" checked' in html
     assert 'value="gpu" checked' not in html
-    wrong = html_of(page, columns=["beauty"])
+    wrong = history_of(page, columns=["beauty"])
     assert "Select a valid choice. beauty" in wrong
 
 
@@ -305,14 +294,14 @@ def test_adopted_and_verified_are_shown_unless_other_columns_are_chosen(
     for one, day in ((analysis, 5), (analysis, 4), (open_one, 3)):
         ended_at = datetime(2026, 3, day, tzinfo=UTC)
         make_training(one, recorded_at=ended_at, verifies=True)
-    assert '<time class="good" datetime="2026-03-04' in html_of(page)
+    assert '<time class="good" datetime="2026-03-04' in history_of(page)
     first, second = csv_rows(page)
     assert (first["adopted_at"], first["verified_at"]) == ("", "")  # a run alone verifies nothing
     assert second["adopted_at"] == "2026-03-01T08:00:00+00:00"
     assert second["verified_at"].startswith("2026-03-04")
-    assert ids_in(html_of(page, q="verified")) == [analysis.pk]
-    assert ids_in(html_of(page, q="-verified")) == [open_one.pk]
-    assert "Verified</th>" not in html_of(page, columns=["adopted"])
+    assert ids_in(history_of(page, q="verified")) == [analysis.pk]
+    assert ids_in(history_of(page, q="-verified")) == [open_one.pk]
+    assert "Verified</th>" not in history_of(page, columns=["adopted"])
 
 
 def test_a_row_draws_its_speeds_and_an_export_has_their_numbers(page: Client, member: User) -> None:
@@ -328,7 +317,7 @@ def test_a_row_draws_its_speeds_and_an_export_has_their_numbers(page: Client, me
             samples_per_second=speed,
         )
     make_analysis(member)  # without trials
-    html = html_of(page, columns=["speeds"])
+    html = history_of(page, columns=["speeds"])
     assert html.count("<polyline") == 1
     assert 'points="2.0,8.0 27.7,5.0 62.0,2.0"' in html
     assert "100 samples/s at batch 8, 200 samples/s at batch 64" in html
@@ -339,12 +328,12 @@ def test_a_row_draws_its_speeds_and_an_export_has_their_numbers(page: Client, me
 
 def test_rows_are_dense_unless_roomy_ones_are_wanted(page: Client, member: User) -> None:
     make_analysis(member)
-    assert 'class="history stacked dense"' in html_of(page)
-    html = html_of(page, density="roomy", sort="model")
+    assert 'class="history stacked dense"' in history_of(page)
+    html = history_of(page, density="roomy", sort="model")
     assert 'class="history stacked"' in html
     assert 'name="density" value="roomy" checked' in html
     assert 'href="?sort=-model&amp;density=roomy"' in html  # and so do links and saved views
-    assert "Choose one of roomy" in html_of(page, density="tight")
+    assert "Choose one of roomy" in history_of(page, density="tight")
 
 
 def test_adopted_analyses_are_marked_and_can_be_filtered(page: Client, member: User) -> None:

@@ -25,20 +25,9 @@ from analyses.tests.factories import (
     make_result,
     make_user,
 )
+from analyses.tests.reading import history_of
 
 pytestmark = pytest.mark.database
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-def html_of(client: Client, **query: Any) -> str:
-    response = client.get(reverse("analyses:list"), query)
-    assert response.status_code == 200
-    return response.content.decode()
 
 
 def exported(page: Client, ending: str, **query: Any) -> str:
@@ -79,7 +68,7 @@ def test_csv_and_json_contain_what_is_shown(page: Client, member: User) -> None:
 
 def test_lengths_that_differ_are_shown_and_exported(page: Client, member: User) -> None:
     make_analysis(member, Status.SUCCEEDED, make_result(lengths=make_lengths()))
-    html = html_of(page, columns=["lengths"])
+    html = history_of(page, columns=["lengths"])
     assert 'data-label="Longest row">512<small>35% padding</small>' in html
     (row,) = csv_rows(page, columns=["lengths"])
     assert (row["worst_tokens"], row["padding_share"]) == ("512", "0.35")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.test import APIClient
 
@@ -16,21 +15,12 @@ from analyses.models import Analysis
 from analyses.tests.pushed_documents import pushed_document, pushed_measurement, pushed_texts
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
-from memorymark_site.accounts.models import ApiToken
 
 pytestmark = pytest.mark.database
 
 URL = "/api/v1/analyses/import/"
 
 Change = Callable[[dict[str, Any]], object]
-
-
-@pytest.fixture
-def api(member: User) -> APIClient:
-    client = APIClient()
-    token = ApiToken.objects.create(user=member)[1]
-    client.credentials(HTTP_AUTHORIZATION=f"Token {token}")
-    return client
 
 
 @pytest.mark.parametrize(

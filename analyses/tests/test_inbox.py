@@ -26,12 +26,6 @@ pytestmark = pytest.mark.database
 HTMX = {"HX-Request": "true"}
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def ended(owner: User, outcome: Any = None, **fields: Any) -> Analysis:
     """An analysis that a worker has just finished."""
     claim = lease_on(make_analysis(owner, **fields))

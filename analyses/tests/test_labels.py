@@ -35,12 +35,6 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 @pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
 def analysis(member: User) -> Analysis:
     return make_analysis(member)
 

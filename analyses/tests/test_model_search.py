@@ -5,19 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from analyses.pages.new.widgets import search_text
 from engine.models.presets import PRESETS
 
 NEW = "/new/"
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
 
 
 def test_every_model_is_an_option_of_the_searchable_list(page: Client) -> None:

@@ -6,7 +6,6 @@ import re
 from html import unescape
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from analyses.pages.models import PAGE_SIZE
@@ -18,12 +17,6 @@ from engine.models.tasks import Task, spoken
 
 MODELS = "/models/"
 HTMX = {"HX-Request": "true", "HX-Target": "results"}
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
 
 
 def listed(page: Client, query: str = "") -> list[str]:

@@ -23,12 +23,6 @@ def analysis(member: User) -> Analysis:
     return make_analysis(member, Status.SUCCEEDED, make_result(current=None))
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def html_of(page: Client, address: str) -> str:
     response = page.get(address)
     assert response.status_code == 200

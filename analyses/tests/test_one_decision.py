@@ -47,17 +47,6 @@ from engine.interface.result import AnalysisResult, GpuOffer
 MOVES = ["bf16", "batch 64"]
 
 
-@pytest.fixture
-def node(db: None) -> Node:
-    return Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def finish(owner: User, result: AnalysisResult | None = None, **fields: Any) -> Analysis:
     """An analysis that a worker has just finished."""
     submitted = services.submit(owner, make_request(**fields))

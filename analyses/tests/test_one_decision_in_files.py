@@ -15,16 +15,8 @@ from analyses.models import Analysis, Node
 from analyses.notifications.message import of_ended
 from analyses.pages.sharing import create_link
 from analyses.tests.factories import make_result
-from analyses.tests.test_one_decision import MOVES, _text, decided, figures, finish, node
+from analyses.tests.test_one_decision import MOVES, _text, decided, figures, finish
 from engine.core.numbers import times, usd
-
-__all__ = ["node"]  # a fixture
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
 
 
 @pytest.fixture

@@ -29,12 +29,6 @@ pytestmark = pytest.mark.database
 HTMX = {"HX-Request": "true"}
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def html_of(page: Client) -> str:
     response = page.get("/")
     assert response.status_code == 200

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -18,6 +16,7 @@ from analyses.tests.factories import (
     make_user,
 )
 from analyses.tests.first_version import of_first_version
+from analyses.tests.reading import html_of
 from analyses.tests.text_answers import make_text_analysis
 from engine import __version__
 from engine.core.errors import DoesNotFit
@@ -25,18 +24,6 @@ from engine.interface.result import GlobalBatch, LargeTensor, TimelinePoint
 from engine.interface.trial import Source
 
 HOSTILE = "<script>alert(1)</script>"
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-def html_of(page: Client, name: str, *args: Any, **headers: Any) -> str:
-    response = page.get(reverse(f"analyses:{name}", args=args), **headers)
-    assert response.status_code == 200
-    return response.content.decode()
 
 
 # Who may look

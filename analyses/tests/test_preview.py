@@ -33,11 +33,6 @@ def page(client: Client, member: User, monkeypatch: pytest.MonkeyPatch) -> Clien
     return client
 
 
-@pytest.fixture
-def node(db: None) -> Node:
-    return Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
-
-
 def typed(page: Client, **changes: str) -> str:
     return text_of(page.post(URL, default_values() | changes))
 

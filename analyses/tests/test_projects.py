@@ -26,23 +26,12 @@ from analyses.projects import (
 from analyses.savings.aggregation import recounting
 from analyses.services import put_into_project
 from analyses.tests.factories import make_analysis, make_result, make_training, make_user
+from analyses.tests.reading import history_of
 
 pytestmark = pytest.mark.database
 
 URL = "/api/v1/analyses/"
 ASKED = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-def html_of(client: Client, **query: Any) -> str:
-    response = client.get(reverse("analyses:list"), query)
-    assert response.status_code == 200
-    return response.content.decode()
 
 
 def exported(client: Client, ending: str, **query: Any) -> str:
@@ -156,14 +145,14 @@ def test_each_group_leads_to_its_analyses(page: Client, member: User, by: str) -
     put_into_project([counted(member)], "Thesis & more")
     counted(make_user("alan"), gpu="local", measured_gpu="NVIDIA H200")
     for group in groups_of(Analysis.objects.all(), by):
-        html = html_of(page, **{by: group.value})
+        html = history_of(page, **{by: group.value})
         assert html.count('id="analysis-') == group.analyses
 
 
 def test_the_page_and_exports_show_groups_of_what_is_filtered(page: Client, member: User) -> None:
     put_into_project([counted(member)], "=Thesis")
     counted(make_user("alan"))
-    html = html_of(page, group="project", member="grace")
+    html = history_of(page, group="project", member="grace")
     assert 'href="?member=grace&amp;project=%3DThesis">=Thesis</a>' in html
     assert "No project</a>" not in html
     assert 'id="analysis-' not in html
@@ -172,7 +161,7 @@ def test_the_page_and_exports_show_groups_of_what_is_filtered(page: Client, memb
     assert (row["project"], row["analyses"]) == ("'=Thesis", "1")
     both = json.loads(exported(page, "json", group="member"))
     assert {one["member"] for one in both} == {"grace", "alan"}
-    assert "Choose one of project, model, member, gpu" in html_of(page, group="colour")
+    assert "Choose one of project, model, member, gpu" in history_of(page, group="colour")
 
 
 def test_a_saved_view_keeps_its_groups(page: Client) -> None:
@@ -183,7 +172,7 @@ def test_a_saved_view_keeps_its_groups(page: Client) -> None:
 def test_the_page_shows_the_largest_groups_and_the_export_all(page: Client, member: User) -> None:
     for number in range(MAX_SHOWN + 2):
         make_analysis(member, model=f"model-{number}")
-    html = html_of(page, group="model")
+    html = history_of(page, group="model")
     assert html.count('<th scope="row">') == MAX_SHOWN
     assert "exports have 2 more" in html
     assert exported(page, "csv", group="model").count("\r\n") == MAX_SHOWN + 3
@@ -191,6 +180,6 @@ def test_the_page_shows_the_largest_groups_and_the_export_all(page: Client, memb
 
 def test_the_column_shows_and_exports_the_project(page: Client, member: User) -> None:
     put_into_project([make_analysis(member)], "Thesis")
-    assert 'data-label="Project">Thesis</td>' in html_of(page, columns=["project"])
+    assert 'data-label="Project">Thesis</td>' in history_of(page, columns=["project"])
     (row,) = csv.DictReader(io.StringIO(exported(page, "csv", columns=["project"])))
     assert row["project"] == "Thesis"

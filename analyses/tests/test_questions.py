@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
@@ -18,12 +17,6 @@ from engine.gpus import ANY
 from engine.interface.request import AnalysisRequest
 
 NEW = "/new/"
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
 
 
 def ask(page: Client, question: str, **changes: Any) -> Analysis:

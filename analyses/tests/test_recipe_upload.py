@@ -36,12 +36,6 @@ output_dir: out
 ON_EIGHT = "deepspeed:\n  zero_optimization: {stage: 2}\n"
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 @dataclass(frozen=True)
 class Uploaded:
     """The form that comes back, its page, and the messages at the upload."""
@@ -208,7 +202,14 @@ def test_the_api_has_it_and_an_analysis_without_one_has_none(page: Client, membe
     assert "recipe-title" not in page.get(f"/{other.pk}/").content.decode()
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=() if path.stem == "axolotl" else pytest.mark.slow)
+        for path in sorted(EXAMPLES.glob("*.yaml"))
+    ],
+    ids=lambda path: path.stem,
+)
 def test_a_recipe_without_one_of_its_keys_fills_in_or_is_refused(page: Client, path: Path) -> None:
     recipe = yaml.safe_load(path.read_text())
     for left_out in recipe:

@@ -17,12 +17,6 @@ pytestmark = pytest.mark.database
 GPU = "NVIDIA A10"
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def _run_again(page: Client, analysis: Analysis) -> str:
     response = page.post(reverse("analyses:run-again", args=[analysis.pk]), follow=True)
     assert response.status_code == 200

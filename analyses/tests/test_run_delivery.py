@@ -40,11 +40,6 @@ pytestmark = pytest.mark.database
 URL = "/api/v1/trainings/"
 
 
-@pytest.fixture
-def analysis(member: User) -> Analysis:
-    return make_analysis(member, Status.SUCCEEDED)
-
-
 def test_the_lines_of_the_page_and_nothing_else_bring_the_run_to_its_prediction(
     live_server: LiveServer,
     client: Client,

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from django.utils import timezone
 
 from analyses import services
 from analyses.models import Analysis, Decided, Node, Query, QueryKind, Status
@@ -16,41 +15,12 @@ from analyses.pages.ladder import ladder_of
 from analyses.results.decided import RESULT_COLUMNS, own_columns
 from analyses.tests.factories import make_analysis, make_request, make_result
 from analyses.tests.query_answers import answer_next, make_plan, make_rung, plan_with_answers
+from analyses.tests.reading import advice_section, advice_url
 from engine.answer.ladder import Learning
-
-HTMX = {"HX-Request": "true"}
-SECTION = 'id="ladder"'
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
-def analysis(member: User) -> Analysis:
-    return make_analysis(member, Status.SUCCEEDED)
-
-
-@pytest.fixture
-def node(db: None) -> Node:
-    return Node.objects.create(name="lab-1", heartbeat_at=timezone.now())
-
-
-def url(analysis: Analysis) -> str:
-    return f"/{analysis.pk}/advice/"
-
-
-def section(page: Client, analysis: Analysis, **given: str) -> str:
-    html = page.get(url(analysis), given, headers=HTMX).content.decode()
-    assert SECTION in html
-    assert "<html" not in html
-    return html
 
 
 def answered(page: Client, analysis: Analysis) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     answer_next(QueryKind.PLAN, plan_with_answers())
 
 
@@ -79,7 +49,7 @@ def test_a_measured_answer_stays_until_another_is_asked_for(
 
 def test_adapters_are_not_chosen_unasked(page: Client, member: User, node: Node) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     adapters = make_rung(
         moves=["LoRA"], fields={"lora_rank": 8}, learning=Learning.TRAINED, speedup=3.0,
         samples_per_second=600.0, result=make_result(),
@@ -112,7 +82,7 @@ def offered(**changes: Any) -> dict[str, Any]:
 def test_the_headline_keeps_the_global_batch_and_offers_a_larger_one_beside_it(
     page: Client, member: User, analysis: Analysis, node: Node
 ) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     answer_next(QueryKind.PLAN, offered())
     ladder = ladder_of(member, analysis)
     assert ladder.shown is not None
@@ -131,7 +101,7 @@ def test_the_headline_keeps_the_global_batch_and_offers_a_larger_one_beside_it(
 def test_without_a_gain_at_the_same_global_batch_that_is_said(
     page: Client, analysis: Analysis, node: Node
 ) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     plan = offered()
     answer_next(QueryKind.PLAN, plan | {"ladder": plan["ladder"][:2]})
     html = page.get(f"/{analysis.pk}/").content.decode()
@@ -141,7 +111,7 @@ def test_without_a_gain_at_the_same_global_batch_that_is_said(
 def test_the_table_has_headings_goes_by_gain_and_keeps_a_price_in_each_row(
     page: Client, member: User, analysis: Analysis, node: Node
 ) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     plan = offered()
     slow = make_rung(
         moves=["gradient checkpointing"],
@@ -158,7 +128,7 @@ def test_the_table_has_headings_goes_by_gain_and_keeps_a_price_in_each_row(
     assert [row.name for row in ladder.in_table] == [
         "bf16, batch 112", "bf16", "gradient checkpointing", "as it is",
     ]  # fmt: skip
-    table = section(page, analysis).split('<table class="rungs">')[1].split("</table>")[0]
+    table = advice_section(page, analysis).split('<table class="rungs">')[1].split("</table>")[0]
     head, *rows = table.split("<tr")[1:]
     for heading in ("Change", "Speedup", "Cost", "What it does to training", "Effort"):
         assert heading in head
@@ -171,7 +141,7 @@ def test_the_table_has_headings_goes_by_gain_and_keeps_a_price_in_each_row(
 def test_the_ladder_stays_when_a_measured_step_arrives(
     page: Client, member: User, analysis: Analysis, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     answer_next(QueryKind.PLAN, offered())
     before = [row.name for row in ladder_of(member, analysis).rows]
     monkeypatch.setattr("analyses.jobs.request_columns.newest", lambda _gpu: "a newer one")
@@ -185,7 +155,7 @@ def test_what_does_not_fit_is_answered_and_not_shown_as_good(
     analysis = make_analysis(
         member, Status.FAILED, failure_code="does_not_fit", failure_reason=reason
     )
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     refused = make_rung(why_not="even batch 1 needs 48.9 of 22.1 GiB", moves=[], fields={})
     answer_next(QueryKind.PLAN, make_plan(ladder=[refused.to_dict()]))
     html = page.get(f"/{analysis.pk}/").content.decode()
@@ -233,7 +203,7 @@ def test_a_newer_plan_replaces_the_advice_as_a_whole(
     before = own_columns(analysis)
     answered(page, analysis)
     Query.objects.update(request_hash="older")  # as after an upgrade
-    page.post(url(analysis))
+    page.post(advice_url(analysis))
     answer_next(QueryKind.PLAN, make_plan(ladder=[make_rung().to_dict()]))
     assert not Decided.objects.exists()
     assert own_columns(Analysis.objects.get(pk=analysis.pk)) == before

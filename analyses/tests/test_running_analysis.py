@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,20 +15,9 @@ from analyses.models import Analysis, Status
 from analyses.pages import analysis as views
 from analyses.pages.analysis import NOTHING, Progress
 from analyses.tests.factories import add_log, add_trial, make_analysis, make_result, make_trial
+from analyses.tests.reading import html_of
 
 HTMX = {"HX-Request": "true"}
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-def html_of(page: Client, name: str, *args: Any, **headers: Any) -> str:
-    response = page.get(reverse(f"analyses:{name}", args=args), **headers)
-    assert response.status_code == 200
-    return response.content.decode()
 
 
 def seen(html: str) -> str:

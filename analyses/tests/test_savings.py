@@ -210,12 +210,6 @@ def test_an_invalid_selection_is_refused_by_field(query: dict[str, str]) -> None
 # The page
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def html_of(page: Client, query: str = "") -> str:
     response = page.get(reverse("analyses:savings") + query)
     assert response.status_code == 200

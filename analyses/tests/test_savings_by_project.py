@@ -21,12 +21,6 @@ from analyses.training_runs.services import store_report
 pytestmark = pytest.mark.database
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def counted(owner: User, gpu: str, project: str) -> Analysis:
     """An analysis that counts, on a GPU that makes it a workload of its own."""
     request = make_request(gpu=gpu)

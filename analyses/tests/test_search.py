@@ -100,12 +100,6 @@ def test_the_days_of_a_period(period: str, first: date, last: date) -> None:
 
 
 @pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
 def lab(member: User) -> dict[str, Analysis]:
     alan = make_user("alan")
     analyses = {

@@ -15,12 +15,6 @@ from analyses.tests.factories import add_log, make_analysis, make_user
 pytestmark = pytest.mark.database
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def choose(client: Client, **query: Any) -> str:
     response = client.get(reverse("analyses:selection"), query)
     assert response.status_code == 302

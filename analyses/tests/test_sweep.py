@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.forms import Form
 from django.test import Client
 from django.urls import reverse
@@ -18,12 +17,6 @@ from engine.gpus import GPUS
 from engine.models.presets import PRESETS
 
 NEW = "/new/"
-
-
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
 
 
 def fields(**changes: Any) -> dict[str, Any]:

@@ -21,12 +21,6 @@ from engine.core.choices import Goal
 GOALS = pytest.mark.parametrize("goal", [Goal.GENERATION, Goal.LENGTH])
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def html_of(page: Client, address: str) -> str:
     return " ".join(page.get(address).content.decode().split())
 

@@ -24,11 +24,6 @@ pytestmark = pytest.mark.database
 URL = "/api/v1/training-jobs/"
 
 
-@pytest.fixture
-def admin(db: None) -> User:
-    return make_user("root", is_staff=True)
-
-
 def _sent(api: APIClient, *jobs: Any) -> dict[str, Any]:
     response = api.post(URL, {"jobs": list(jobs)}, format="json")
     assert response.status_code == 200, response.json()

@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from analyses.models import Analysis, Status, Training
-from analyses.tests.factories import make_analysis, make_user
+from analyses.models import Analysis, Training
+from analyses.tests.factories import make_user
 from analyses.tests.recorded_runs import recorded_run, report_of
 from memorymark_site.accounts.models import ApiToken
 
@@ -26,11 +26,6 @@ def _api(member: User) -> APIClient:
 @pytest.fixture
 def api(member: User) -> APIClient:
     return _api(member)
-
-
-@pytest.fixture
-def analysis(member: User) -> Analysis:
-    return make_analysis(member, Status.SUCCEEDED)
 
 
 # The API

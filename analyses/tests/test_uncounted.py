@@ -28,12 +28,6 @@ from engine.core.numbers import usd
 pytestmark = pytest.mark.database
 
 
-@pytest.fixture
-def page(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
 def rows(page: Client, address: str) -> list[str]:
     """The table of analyses, a line of text for each."""
     table = page.get(address).content.decode().split('id="behind-title"')[1]

@@ -48,11 +48,6 @@ def api(member: User) -> APIClient:
     return client
 
 
-@pytest.fixture
-def analysis(member: User) -> Analysis:
-    return make_analysis(member, Status.SUCCEEDED)
-
-
 # The rule
 
 

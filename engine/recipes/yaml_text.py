@@ -1,8 +1,8 @@
 """YAML of bounded size, as plain values.
 
-Before PyYAML's safe loader makes values, its nodes are looked at: how many they are with aliases
-written out, how deep they are nested, and whether a key is written twice, of which the loader would
-drop one without a word.
+Before PyYAML's safe loader makes values, its events and nodes are looked at: how deep they are
+nested, which costs its scanner the square of the depth, how many they are with aliases written out,
+and whether a key is written twice, of which the loader would drop one without a word.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from .errors import InvalidRecipe, wrong
 _MAX_NODES = 20_000  # with aliases written out
 _MAX_DEPTH = 32
 _MAX_ALIASES = 1_000
+_TOO_MANY = f"it has more than {_MAX_NODES:,} values, with aliases written out"
+_TOO_DEEP = "it is nested too deep, or an alias refers to itself"
 
 
 def read_yaml(text: str) -> tuple[dict[Any, Any], dict[str, int]]:
@@ -27,7 +29,7 @@ def read_yaml(text: str) -> tuple[dict[Any, Any], dict[str, int]]:
         ValueError: If it is not YAML.
     """
     try:
-        _check_aliases(text)
+        _check_events(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if not isinstance(node, yaml.MappingNode):
             raise wrong("it has no keys; a recipe is a YAML mapping, such as `model: org/name`")
@@ -40,12 +42,19 @@ def read_yaml(text: str) -> tuple[dict[Any, Any], dict[str, int]]:
     return values, lines
 
 
-def _check_aliases(text: str) -> None:
-    aliases = 0
+def _check_events(text: str) -> None:
+    nodes = aliases = depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        nodes += isinstance(event, yaml.NodeEvent)
         aliases += isinstance(event, yaml.AliasEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
         if aliases > _MAX_ALIASES:
             raise wrong("it has too many aliases; write the values out")
+        if depth > _MAX_DEPTH:
+            raise wrong(_TOO_DEEP)
+        if nodes > _MAX_NODES:
+            raise wrong(_TOO_MANY)
 
 
 def _count(node: yaml.Node, known: dict[int, int], depth: int) -> int:
@@ -55,12 +64,12 @@ def _count(node: yaml.Node, known: dict[int, int], depth: int) -> int:
         InvalidRecipe: If they are too many or too deep, as where an alias refers to what it is in.
     """
     if depth > _MAX_DEPTH:
-        raise wrong("it is nested too deep, or an alias refers to itself")
+        raise wrong(_TOO_DEEP)
     if id(node) not in known:
         total = 1 + sum(_count(child, known, depth + 1) for child in _children(node))
         known[id(node)] = total
     if known[id(node)] > _MAX_NODES:
-        raise wrong(f"it has more than {_MAX_NODES:,} values, with aliases written out")
+        raise wrong(_TOO_MANY)
     return known[id(node)]
 
 

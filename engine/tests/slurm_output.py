@@ -20,7 +20,7 @@ HEADER = (
 def jobstats(nodes: dict[str, Any]) -> str:
     """A summary in the encoding of jobstats (``report_job_json`` with ``encode``)."""
     text = json.dumps({"gpus": 2, "nodes": nodes, "total_time": 7200})
-    return f"JS1:{base64.b64encode(gzip.compress(text.encode())).decode()}"
+    return f"JS1:{base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()}"
 
 
 SUMMARY = jobstats(

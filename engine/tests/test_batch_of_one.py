@@ -32,7 +32,7 @@ def make_step(batch_size):
     return step
 """
 
-pytestmark = pytest.mark.usefixtures("small_models")
+pytestmark = pytest.mark.usefixtures("small_models", "kept_traces")
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_no_token_between_those_that_are_traced_needs_more(
 @small
 def test_fewer_bits_take_less_and_packing_takes_the_most() -> None:
     found = [
-        traced(one, 300, 64)
+        traced(one, 260, 64)
         for one in (CacheFormat.DYNAMIC, CacheFormat.QUANTO_INT4, CacheFormat.QUANTO_INT2)
     ]
     dynamic, four, two = (one.peak_by_category()[1]["cache"] for one in found)
@@ -189,7 +189,7 @@ def test_the_host_holds_what_the_gpu_does_not(cache_format: CacheFormat) -> None
 def test_beams_reorder_a_cache_where_it_is() -> None:
     workload = small_workload("llama-3.2-1b")
     for cache_format in (CacheFormat.OFFLOADED, CacheFormat.QUANTO_INT4, CacheFormat.FP8):
-        texts = Texts(PROMPT, 16, 3, cache_format)
+        texts = Texts(PROMPT, 8, 3, cache_format)
         found = generation_traces(workload, texts, A100, alone=True).at(2)
         assert found.peak_by_category()[1]["cache"] > 0 or found.host_bytes
 
@@ -199,8 +199,8 @@ def test_copies_and_packing_take_time() -> None:
     gpu, workload = GPUS["a100-80gb"], small_workload("llama-3.2-1b", precision="bf16-true")
 
     def speed(cache_format: CacheFormat) -> tuple[GenerationSpeed, Trace]:
-        found = traced(cache_format, 300, 30_000)
-        texts = Texts(PROMPT, 300, cache_format=cache_format)
+        found = traced(cache_format, 130, 30_000)
+        texts = Texts(PROMPT, 130, cache_format=cache_format)
         return generation_speed(found, texts, gpu, workload.precision), found
 
     (dynamic, _), (away, trace), (packed, _) = (

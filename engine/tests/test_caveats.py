@@ -24,7 +24,7 @@ from engine.tests.conftest import small_workload
 from engine.traces import tracer
 from engine.tracing.lowering import cuda_behaviour
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models", "kept_traces")]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from engine import analysis
 from engine.cli.main import main
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
+from engine.tests.conftest import make_models_small
 from engine.tests.fake_lab import FakeLab
 
 pytestmark = pytest.mark.torch
@@ -21,7 +22,9 @@ ANALYZE = ["analyze", "resnet-18", "--gpu", "a10", "--runs-per-year", "50", "--p
 @pytest.fixture(scope="module")
 def result() -> AnalysisResult:
     request = AnalysisRequest.parse({"model": "resnet-18", "gpu": "a10"})
-    return analysis.analyze(request, lambda event: None)
+    with pytest.MonkeyPatch.context() as patched:
+        make_models_small(patched)
+        return analysis.analyze(request, lambda event: None)
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def assert_same_as_whole(workload: Workload, batch_sizes: tuple[int, ...] = (3, 
         slow("bert", {"num_hidden_layers": 9}, {"optimizer": "apollo", "optimizer_rank": 8}),
         slow("gpt2", {"n_layer": 9}, {"optimizer": "soap"}),
         slow("gpt2", {"n_layer": 9}, {"optimizer": "shampoo"}),
-        ("llama-3.2-1b", {"num_hidden_layers": 9}, {"optimizer_in_backward": True}),
+        slow("llama-3.2-1b", {"num_hidden_layers": 9}, {"optimizer_in_backward": True}),
         slow("bert", {"num_hidden_layers": 9}, {"precision": "fp16-mixed", "optimizer": "sgd"}),
         slow("mistral-7b", {"num_hidden_layers": 9}, {"gradient_checkpointing": True}),
         slow("qwen3-8b", {"num_hidden_layers": 9}, {"gradient_accumulation": 2, "use_cache": True}),
@@ -206,7 +206,7 @@ def test_hidden_states_of_all_blocks_are_freed_from_the_first(
 
 @small
 @pytest.mark.parametrize(
-    ("blocks", "fields"), [(12, {"parallelism": "ddp", "world_size": 2}), (8, {})]
+    ("blocks", "fields"), [(9, {"parallelism": "ddp", "world_size": 2}), (8, {})]
 )
 def test_what_does_not_repeat_or_is_not_deep_is_traced_whole(
     blocks: int, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -222,7 +222,7 @@ def test_a_model_that_needs_all_of_its_blocks_is_traced_whole_and_says_why(
     def broken(*_: object) -> nn.Module:
         raise IndexError("list index out of range")
 
-    deep(monkeypatch, num_hidden_layers=12)
+    deep(monkeypatch, num_hidden_layers=9)
     monkeypatch.setattr(shallow_models, "with_fewer", broken)
     how = assert_same_as_whole(small_workload("bert"), (3,))
     assert how == "as a whole, since IndexError: list index out of range"
@@ -239,7 +239,7 @@ def test_a_wrong_guess_is_found_by_comparing_a_deeper_model(
         found.sizes[-1] += 1
         return found
 
-    deep(monkeypatch, num_hidden_layers=12)
+    deep(monkeypatch, num_hidden_layers=9)
     monkeypatch.setattr(DeepTrace, "at", wrong)
     how = assert_same_as_whole(small_workload("bert"), (3,))
     assert how.startswith("as a whole, since")
@@ -247,7 +247,7 @@ def test_a_wrong_guess_is_found_by_comparing_a_deeper_model(
 
 @small
 def test_what_was_found_before_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    deep(monkeypatch, num_hidden_layers=12)
+    deep(monkeypatch, num_hidden_layers=9)
     workload = small_workload("bert")
     first = ShallowModels(WholeModel(workload, HOPPER))
     first.at(2)

@@ -48,11 +48,11 @@ BATCH_SIZE = 4
         ("gpt2", {"eval_batch_size": 32}),
         slow("gpt2", {"eval_batch_size": 8, "eval_samples": 64, "precision": "bf16-mixed"}),
         slow("bert", {"eval_batch_size": 64, "eval_samples": 4096}),
-        ("t5-small", {"eval_batch_size": 8, "eval_samples": 64, "eval_accumulation_steps": 3}),
+        slow("t5-small", {"eval_batch_size": 8, "eval_samples": 64, "eval_accumulation_steps": 3}),
         ("llama-3.2-1b", {"eval_batch_size": 8, "eval_samples": 64, "lora_rank": 4}),
         ("t5-small", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
         slow("gpt2", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
-        ("gpt2", PADDED | {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
+        slow("gpt2", PADDED | {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
     ],
     ids=str,
 )
@@ -199,12 +199,12 @@ def _on_the_host(tensors: Any) -> Any:
     [
         ("gpt2", None, None),
         ("gpt2", 8, None),
-        ("gpt2", 16, None),
+        slow("gpt2", 16, None),
         ("gpt2", 64, None),
         ("gpt2", 60, None),
         ("gpt2", 64, 3),
         ("t5-small", 64, None),
-        ("bert", 64, None),
+        slow("bert", 64, None),
     ],
 )
 def test_it_takes_what_the_trainer_takes(

@@ -88,7 +88,7 @@ def peak_of_ours(workload: Workload, texts: Texts, counted: Any = None) -> int:
 @pytest.mark.parametrize(
     ("model", "fields", "texts"),
     [
-        ("llama-3.2-1b", {}, Texts(16, 1)),
+        slow("llama-3.2-1b", {}, Texts(16, 1)),
         slow("llama-3.2-1b", {}, Texts(16, 60)),
         slow("llama-3.2-1b", {}, Texts(60, 16)),
         slow("llama-3.2-1b", {"precision": "bf16-true"}, Texts(16, 60)),
@@ -102,11 +102,11 @@ def peak_of_ours(workload: Workload, texts: Texts, counted: Any = None) -> int:
         ("t5-small", {}, Texts(200, 8)),
         slow("t5-small", {}, Texts(16, 60)),
         slow("t5-small", {"precision": "bf16-true", "lora_rank": 4}, Texts(16, 60)),
-        ("t5-small", {}, Texts(16, 60, 4)),
+        slow("t5-small", {}, Texts(16, 60, 4)),
         slow("t5-small", {"lora_rank": 4}, Texts(200, 8, 4)),
         slow("llama-3.2-1b", {}, Texts(16, 60, 3)),
         slow("llama-3.2-1b", {}, Texts(16, 60, 3, CacheFormat.STATIC)),
-        slow("gpt2", {}, Texts(60, 16, 3)),
+        ("gpt2", {}, Texts(60, 16, 3)),
         slow("whisper", {}, Texts(16, 60, 2)),
         slow("bart-large", {}, Texts(16, 60)),
         slow("bart-large", {}, Texts(16, 60, cache_format=CacheFormat.STATIC)),
@@ -150,7 +150,7 @@ def test_a_sliding_window_bounds_the_cache() -> None:
     assert short < long < 1.9 * short  # one of its two layers has a window
 
 
-@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("num_beams", [1, slow(3)])
 def test_every_batch_size_is_what_a_trace_of_it_has(num_beams: int) -> None:
     workload, texts = small_workload("llama-3.2-1b"), Texts(32, 32, num_beams)
     traces = generation_traces(workload, texts, A100)

@@ -141,7 +141,7 @@ def test_nothing_is_safe_where_even_one_sample_may_not_fit() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_models")
+@pytest.mark.usefixtures("small_models", "kept_traces")
 def test_an_analysis_keeps_the_global_batch() -> None:
     request = ask(
         model="bert", sequence_length=32, current_batch_size=2, global_batch_size=24, gpu="a10"
@@ -158,7 +158,7 @@ def test_an_analysis_keeps_the_global_batch() -> None:
     assert current.samples_per_second == pytest.approx(24 / current.step_seconds)
 
 
-@pytest.mark.usefixtures("small_models")
+@pytest.mark.usefixtures("small_models", "kept_traces")
 def test_without_a_global_batch_the_change_is_a_caveat() -> None:
     request = ask(sequence_length=32, current_batch_size=1)
     result = analyze_predicted(request, lambda _: None)
@@ -181,7 +181,7 @@ def test_the_recommended_batch_is_safe_at_the_high_end() -> None:
     assert any(f"Batch {result.safe_batch_size:,} fits even" in c for c in result.caveats)
 
 
-@pytest.mark.usefixtures("small_models")
+@pytest.mark.usefixtures("small_models", "kept_traces")
 def test_a_measured_step_counts_the_samples_of_all_its_micro_batches() -> None:
     workload = small_workload("bert", gradient_accumulation=3)
     trial = cpu.run_trial(TrialOrder(workload, 2))

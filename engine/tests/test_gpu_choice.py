@@ -53,6 +53,7 @@ def trial_on(gpu: Gpu, batch_size: int, gib_per_sample: float) -> Trial:
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
     """Chooses with trials that are made up; returns also what was logged."""
+    monkeypatch.setattr(gpu_choice, "processes_here", lambda: 1)
 
     def chosen(
         request: AnalysisRequest,

@@ -47,7 +47,7 @@ def margin_on(workload: Workload, behaviour: CudaBehaviour) -> int:
 @pytest.mark.parametrize(
     ("model", "blocks", "fields"),
     [
-        ("bert", {"num_hidden_layers": 12}, BF16),
+        slow("bert", {"num_hidden_layers": 12}, BF16),
         slow("bert", {"num_hidden_layers": 12, "hidden_size": 48}, FP16),
         slow("vit-b", {"num_hidden_layers": 12}, BF16),
         slow("vit-b", {"num_hidden_layers": 12}, FP16),
@@ -89,7 +89,7 @@ def test_a_handed_on_margin_saves_the_check(monkeypatch: pytest.MonkeyPatch) -> 
         traced.append(batch_size)
         return trace(source, model, batch_size)
 
-    deep(monkeypatch, num_hidden_layers=12)
+    deep(monkeypatch, num_hidden_layers=9)
     monkeypatch.setattr(WholeModel, "trace", count)
     workload, behaviour = small_workload("bert"), behaviour_of(GPUS["h100"])
     for margin, traces in ((None, [LOW, LOW, LOW, HIGH]), (1, [LOW, LOW, HIGH])):

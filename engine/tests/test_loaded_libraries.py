@@ -11,14 +11,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
+from unittest.mock import patch
 
 import psutil
 import pytest
+import torch
 
-from engine.measurement import loader, parent
+from engine.measurement import child, loader, parent
 from engine.measurement.parent import OutOfTime, measure, run_together
 from engine.measurement.protocol import TrialOrder, order_line
 from engine.measurement.trial_process import Ended, TrialProcess, libraries
+from engine.script.fork import Done, in_a_fork
 from engine.tests.conftest import SMALL_BERT
 
 ROOT = Path(__file__).parents[2]
@@ -181,6 +184,22 @@ def test_all_die_with_the_process_that_asked(kept: dict[str, str]) -> None:
 
 
 def test_a_process_without_an_order_ends_by_itself_and_leaves_the_device_alone() -> None:
+    def start(done: Done[tuple[object, list[str]]]) -> None:
+        asked: list[str] = []
+        with (
+            patch.object(torch.cuda, "is_available", lambda: asked.append("available")),
+            patch.object(torch.cuda, "_lazy_init", lambda: asked.append("initialised")),
+        ):
+            try:
+                child.main()  # whose standard input is empty here
+            except SystemExit as end:
+                done((end.code, asked))
+
+    assert in_a_fork(start) == (0, [])
+
+
+@pytest.mark.slow
+def test_nor_does_a_process_touch_it_while_it_loads() -> None:
     code = """
         import torch
         asked = []

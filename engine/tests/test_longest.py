@@ -24,7 +24,7 @@ from engine.tests.conftest import slow, small_workload
 from engine.tracing.every_batch import AffineTrace
 from engine.tracing.lowering import cuda_behaviour
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models", "kept_traces")]
 
 LIMIT = 2**30
 
@@ -116,7 +116,7 @@ def test_weights_that_do_not_fit_are_told_before_anything_is_traced(
     assert "The weights alone take" in str(raised.value)
 
 
-@pytest.mark.parametrize(("attention", "said"), [("eager", True), ("sdpa", False)])
+@pytest.mark.parametrize(("attention", "said"), [("eager", True), slow("sdpa", False)])
 def test_texts_too_long_for_one_are_told_without_a_search(attention: str, said: bool) -> None:
     request = replace(request_of(attention=attention), memory_limit_bytes=600 * 2**20)
     unsearched = patch.object(inference, "Search", side_effect=AssertionError)

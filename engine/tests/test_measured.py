@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import median
 
 import pytest
@@ -81,6 +82,7 @@ def timed(trial: Trial) -> Trial:
     return replace(trial, step_seconds=seconds, samples_per_second=trial.batch_size / seconds)
 
 
+@cache
 def needed(batch_size: int) -> int:
     return trace(Workload("bert", sequence_length=32), batch_size, None).peak_by_category()[0]
 

@@ -24,7 +24,7 @@ from engine.tests.conftest import small_workload
 from engine.tests.test_step_time import product, work
 
 H100 = GPUS["h100"]
-small = pytest.mark.usefixtures("small_models")
+small = pytest.mark.usefixtures("small_models", "kept_traces")
 
 
 def launched(count: int, launching: float | None = None) -> StepWork:

@@ -49,11 +49,11 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
         slow("llama-3.2-1b", {"method": "dpo", "precision": "bf16-true", "completion_length": 12}),
         slow("llama-3.2-1b", {"method": "dpo", "lora_rank": 4, "precision": "bf16-mixed"}),
         slow("llama-3.2-1b", {"method": "dpo", "lora_rank": 4, "gradient_checkpointing": True}),
-        ("llama-3.2-1b", {"method": "dpo", "precomputed_reference": True}),
+        slow("llama-3.2-1b", {"method": "dpo", "precomputed_reference": True}),
         slow("mistral-7b", {"method": "kto", "precision": "bf16-mixed"}),
         ("mistral-7b", {"method": "kto", "precomputed_reference": True}),
         ("llama-3.2-1b", {"method": "grpo", "completion_length": 20}),
-        ("llama-3.2-1b", {"method": "grpo", "rollout": "server", "optimizer": "sgd"}),
+        slow("llama-3.2-1b", {"method": "grpo", "rollout": "server", "optimizer": "sgd"}),
         slow("llama-3.2-1b", {"method": "grpo", "steps_per_generation": 40, "optimizer": "sgd"}),
         ("gpt2", {"method": "grpo", "kl_reference": True, "precision": "bf16-true"}),
         slow(
@@ -133,13 +133,13 @@ def test_two_batch_sizes_give_every_other(method: str) -> None:
     assert traces.at(7).peak_by_category() == trace(workload, 7, None).peak_by_category()
 
 
-@pytest.mark.parametrize("behaviour", [None, A10], ids=["cpu", "a10"])
+@pytest.mark.parametrize("behaviour", [slow(None), A10])
 def test_text_by_text_the_steps_of_orpo_grow_with_the_batch(
     behaviour: CudaBehaviour | None,
 ) -> None:
     workload = small_workload("gpt2", method="orpo")
     traces = trace_every_batch_size(workload, behaviour)
-    for batch_size in (2, 5, 9):
+    for batch_size in (2, 9):
         found, expected = traces.at(batch_size), trace(workload, batch_size, behaviour)
         assert found == expected
         assert found.operations == expected.operations

@@ -51,7 +51,7 @@ def of_real_steps(workload: Workload) -> Trace:
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
+        slow({}),
         slow({"gradient_checkpointing": True}),
         slow({"precision": "bf16-mixed"}),
         {"gradient_checkpointing": True, "precision": "bf16-true", "lora_rank": 2},
@@ -69,7 +69,7 @@ def test_device_and_host_are_equal_to_the_byte(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
+        slow({}),
         {"precision": "bf16-true", "gradient_accumulation": 2},
         slow({"activation_offload": True, "gradient_checkpointing": True}),
     ],
@@ -124,7 +124,7 @@ def test_the_host_holds_the_input_of_each_checkpointed_layer() -> None:
     assert copied(found) == 2 * found.host_bytes  # there and back
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("checkpointing", [False, slow(True)])
 def test_less_memory_takes_more_time(checkpointing: bool) -> None:
     fields = {"optimizer": "sgd", "sequence_length": 128, "gradient_checkpointing": checkpointing}
     away = trace(offloaded(**fields), 8, A10)

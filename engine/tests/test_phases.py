@@ -32,6 +32,7 @@ from engine.prediction.host_memory import (
 from engine.prediction.phases import judged_by_all_phases, phases_of, traced_peaks
 from engine.prediction.phases import largest_phase as largest_phase_of
 from engine.prediction.weights import weights_of
+from engine.tests.conftest import slow
 from engine.traces.tracer import trace
 from engine.tracing.lowering import behaviour_of
 from engine.tracing.trace import Category, Trace
@@ -158,9 +159,9 @@ class TestTracedPhases:
         "fields",
         [
             {},
-            {"lora_rank": 4, "precision": "bf16-mixed"},
+            slow({"lora_rank": 4, "precision": "bf16-mixed"}),
             {"lora_rank": 4, "quantization": "nf4", "precision": "bf16-mixed"},
-            {"parallelism": "ddp", "world_size": 4},
+            slow({"parallelism": "ddp", "world_size": 4}),
             {"parallelism": "zero-2", "world_size": 4, "precision": "bf16-mixed"},
         ],
         ids=lambda fields: ", ".join(map(str, fields.values())) or "one GPU",
@@ -205,8 +206,9 @@ class TestTracedPhases:
             {"model": "qwen3-0.6b", "method": "grpo", "sequence_length": 32, "completion_length": 8}
         )
         beside = replace(workload, rollout=Rollout.VLLM, vllm_share=30)
-        served = by_name(replace(workload, rollout=Rollout.SERVER), traced(beside))
-        found = by_name(beside, traced(beside))
+        step = traced(beside)
+        served = by_name(replace(workload, rollout=Rollout.SERVER), step)
+        found = by_name(beside, step)
         share = GPUS["a10"].total_bytes * 30 // 100
         assert PhaseName.GENERATION not in served
         assert found[PhaseName.GENERATION].peak_device_bytes > share
@@ -229,10 +231,11 @@ class TestTracedPhases:
         found = by_name(workload, traced(workload))
         assert found[PhaseName.STEP].peak_host_bytes > weights_of(workload).loaded // 2
 
-    @pytest.mark.parametrize("kind", [Parallelism.FSDP, Parallelism.ZERO_3])
+    @pytest.mark.parametrize("kind", [Parallelism.FSDP, slow(Parallelism.ZERO_3)])
     def test_divided_weights_are_whole_for_a_moment(self, kind: Parallelism) -> None:
         workload = SHARED[kind]
-        step, found = traced(workload), by_name(workload, traced(workload))
+        step = traced(workload)
+        found = by_name(workload, step)
         held = sum(step.held_between_steps().values())
         largest = weights_of(workload).largest
         gathered = found[PhaseName.SAVING].peak_device_bytes - held
@@ -278,7 +281,7 @@ def test_an_optimizer_without_state_saves_the_weights_alone() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.usefixtures("small_models")
+@pytest.mark.usefixtures("small_models", "kept_traces")
 class TestAnswers:
     def test_an_analysis_has_its_phases_and_what_stops_the_next_batch(self) -> None:
         fields = {"model": "gpt2", "gpu": "a10", "sequence_length": 64, "current_batch_size": 4}
@@ -294,6 +297,7 @@ class TestAnswers:
         assert step.peak_device_bytes <= (recommended.peak_allocated_bytes or 0)
         assert step.peak_device_bytes == pytest.approx(recommended.peak_allocated_bytes, rel=0.03)
 
+    @pytest.mark.slow
     def test_generating_completions_stops_the_next_batch_where_it_takes_more(self) -> None:
         fields = {
             "model": "qwen3-0.6b", "gpu": "a10", "method": "grpo", "lora_rank": 4,

@@ -67,6 +67,8 @@ def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[..., Trial]:
 def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
     """A plan from made-up predictions, without a ladder."""
 
+    monkeypatch.setattr(plan_module, "processes_here", lambda: 1)
+
     def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
         predict = predictor(fixed_gib, each)
         made = SimpleNamespace(predict=predict, fit=predict, speed=None, step_time=None)

@@ -95,7 +95,7 @@ class TestTheTrace:
         assert real(program, 1000).peak_allocated_bytes == peak
 
     @pytest.mark.parametrize(
-        ("flag", "variable"), [("--batch-size", None), (None, "BATCH"), (None, None)]
+        ("flag", "variable"), [slow("--batch-size", None), (None, "BATCH"), (None, None)]
     )
     def test_the_batch_size_is_set_in_three_ways(
         self, tmp_path: Path, flag: str | None, variable: str | None
@@ -151,7 +151,7 @@ class TestTheTrace:
     @pytest.mark.parametrize(
         "item",
         [
-            "self.x[i] + torch.from_numpy(numpy.ones(64, numpy.float32)), torch.ones(64)",
+            slow("self.x[i] + torch.from_numpy(numpy.ones(64, numpy.float32)), torch.ones(64)"),
             "torch.full((64,), self.x[i].sum().item()), self.y[i] * torch.rand(64)",
         ],
     )
@@ -314,6 +314,7 @@ class TestNothingStaysBehind:
 
 
 class TestTheCommandLine:
+    @pytest.mark.slow
     def test_an_optimizer_without_state_is_seen_too(self, tmp_path: Path) -> None:
         made = "optimizer = torch.optim.SGD(model.parameters())"
         request = ScriptRequest.parse(
@@ -323,6 +324,7 @@ class TestTheCommandLine:
         assert "SGD" in caveats[0]
         assert not any("No torch.optim.Optimizer" in caveat for caveat in caveats)
 
+    @pytest.mark.slow
     def test_a_search_keeps_to_batches_that_the_script_takes(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -345,6 +347,7 @@ class TestTheCommandLine:
         assert (found["batch_size"], found["fits"]) == (16, True)
         assert "a step" not in err
 
+    @pytest.mark.slow
     def test_speed_counts_the_samples_of_all_micro_batches(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -378,7 +381,7 @@ class TestTheCommandLine:
         ("given", "status", "says"),
         [
             (["--gpu", "t4"], 0, "Batch 8 of train.py fits on NVIDIA T4"),
-            (
+            slow(
                 ["--gpu", "t4", "--batch-size", "2", "--min-share-of-recommended-speed", "0.9"],
                 1,
                 "Batch 2 of train.py is too slow on NVIDIA T4",

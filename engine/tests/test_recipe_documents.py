@@ -64,6 +64,7 @@ def test_size_and_depth_are_bounded() -> None:
     assert "larger than" in _refused("a: " + "x" * MAX_BYTES)["recipe"]
     assert "nested" in _refused("a: " + "[" * 5_000 + "]" * 5_000)["recipe"]
     assert "nested" in _refused("a: " + "[" * 40 + "]" * 40)["recipe"]
+    assert "values" in _refused("a: [" + "x, " * 30_000 + "]")["recipe"]
     assert "nested" in _refused('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")["recipe"]
 
 

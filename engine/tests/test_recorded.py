@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import engine
 from engine.cli.main import main
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
+from engine.interface.batch_trials import BatchTrials
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, MeasuredOn
 from engine.interface.trial import Source, Trial
@@ -31,7 +33,7 @@ from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.step_time import on_recorded_host
 from engine.script_analysis import analyze_script, plan_script, predict_script
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.tests.scripts import ACCUMULATING, EXAMPLE, written
 from engine.tests.test_training_record import RECORD
 
@@ -129,6 +131,12 @@ class TestReading:
                 recorded_for(request, tmp_path / "none.jsonl")
 
 
+@cache
+def unrecorded() -> AnalysisResult:
+    """The answer without a recorded run."""
+    return answered(asked())
+
+
 @small
 class TestModels:
     """The host of a model that the engine knows."""
@@ -170,7 +178,7 @@ class TestModels:
         assert why.startswith("runs.jsonl does not tell the launch time: ")
         assert reason in why
         others = [caveat for caveat in found.caveats if caveat != why]
-        assert replace(found, caveats=others) == answered(request)
+        assert replace(found, caveats=others) == unrecorded()
 
     @pytest.mark.parametrize("name", ["", "bert", "bert-base-uncased", "my-model"])
     def test_a_name_that_says_no_other_model_is_taken_at_the_users_word(
@@ -230,10 +238,19 @@ def test_a_launch_time_that_was_set_counts_more() -> None:
     assert why == "runs.jsonl does not tell the launch time: it was set."
 
 
+SCRIPT = ScriptRequest(Factory.of(EXAMPLE), gpu="h100", current_batch_size=64)
+
+
+@cache
+def unrecorded_script() -> BatchTrials:
+    """The same for a script."""
+    return predict_script(SCRIPT, lambda _: None)
+
+
 class TestScripts:
     """The host of a user's own code."""
 
-    REQUEST = ScriptRequest(Factory.of(EXAMPLE), gpu="h100", current_batch_size=64)
+    REQUEST = SCRIPT
 
     def seconds(self, batch_size: int) -> float:
         there = replace(self.REQUEST, launch_microseconds=1e6 * LAUNCHING)
@@ -262,17 +279,17 @@ class TestScripts:
         ("changes", "reason"),
         [
             ({"device_name": "NVIDIA A10"}, "it trained on NVIDIA A10 (batch 16)"),
-            ({"gradient_accumulation": 2}, "it accumulated 2 micro-batches, not 1 (batch 16)"),
-            ({"world_size": 8}, "it trained on 8 devices, not 1 (batch 16)"),
+            slow({"gradient_accumulation": 2}, "it accumulated 2 micro-batches, not 1 (batch 16)"),
+            slow({"world_size": 8}, "it trained on 8 devices, not 1 (batch 16)"),
         ],
     )
     def test_a_run_of_something_else_does_not_count(
         self, changes: dict[str, Any], reason: str, recorded: Callable[..., RecordedFile]
     ) -> None:
-        file = recorded(run(16, self.seconds(16), **changes))
+        file = recorded(run(16, 0.004, **changes))
         found = predict_script(self.REQUEST, lambda _: None, recorded=file)
         assert f"runs.jsonl does not tell the launch time: {reason}." in found.caveats
-        assert found.trials == predict_script(self.REQUEST, lambda _: None).trials
+        assert found.trials == unrecorded_script().trials
 
     def test_a_batch_that_the_script_does_not_take_is_left_out(
         self, recorded: Callable[..., RecordedFile]

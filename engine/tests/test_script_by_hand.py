@@ -9,7 +9,7 @@ import pytest
 from engine.script.program import Program
 from engine.script.trace import found_loaders, trace_script
 from engine.tests.scripts import A10, real
-from engine.tracing.trace import Category
+from engine.tracing.trace import Category, Trace
 
 SCRIPT = """
 import os, torch
@@ -58,13 +58,18 @@ def program(folder: Path, update: str, optimizer: str = "None") -> Program:
     return Program.of(path)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """The script with SGD of PyTorch's."""
+    fed, _ = found_loaders(program(tmp_path_factory.mktemp("plain"), STEP, SGD), A10)
+    return trace_script(fed, 32, A10)
+
+
 @pytest.mark.parametrize("update", BY_HAND.values(), ids=BY_HAND)
-def test_a_step_by_hand_takes_what_plain_sgd_takes(folder: Path, update: str) -> None:
+def test_a_step_by_hand_takes_what_plain_sgd_takes(folder: Path, update: str, plain: Trace) -> None:
     fed, size = found_loaders(program(folder, update), A10)
     assert size == 16
     by_hand = trace_script(fed, 32, A10)
-    fed, _ = found_loaders(program(folder, STEP, SGD), A10)
-    plain = trace_script(fed, 32, A10)
     # An update may make one gradient anew, and the batch before is still there.
     gradient, batch = 4 * 256 * 512, 4 * 256 * 32
     more = by_hand.peak_of_last_step() - plain.peak_of_last_step()
@@ -72,12 +77,11 @@ def test_a_step_by_hand_takes_what_plain_sgd_takes(folder: Path, update: str) ->
     assert by_hand.micro_batches == 1
 
 
-def test_an_optimizer_of_the_scripts_own_is_followed(folder: Path) -> None:
+def test_an_optimizer_of_the_scripts_own_is_followed(folder: Path, plain: Trace) -> None:
     fed, _ = found_loaders(program(folder, STEP, "Momentum(model.parameters())"), A10)
     own = trace_script(fed, 32, A10)
-    fed, _ = found_loaders(program(folder, STEP, SGD), A10)
     state = 4 * (256 * 512 * 2 + 512 + 256)
-    assert own.peak_of_last_step() >= trace_script(fed, 32, A10).peak_of_last_step() + state
+    assert own.peak_of_last_step() >= plain.peak_of_last_step() + state
 
 
 def test_gradients_that_accumulate_end_no_step(folder: Path) -> None:

@@ -47,7 +47,7 @@ def traced(
 
 
 def test_a_long_evaluation_takes_no_longer_than_a_short_one(tmp_path: Path) -> None:
-    short, long = traced(tmp_path, 80), traced(tmp_path, 800)
+    short, long = traced(tmp_path, 20), traced(tmp_path, 200)
     assert long.values.operators == short.values.operators
     assert long.trace.sizes == short.trace.sizes
 
@@ -56,13 +56,13 @@ def test_a_long_evaluation_takes_no_longer_than_a_short_one(tmp_path: Path) -> N
 def test_one_that_keeps_something_of_each_batch_is_traced_to_its_end(
     tmp_path: Path, keeps: str
 ) -> None:
-    short, long = traced(tmp_path, 80, keeps), traced(tmp_path, 160, keeps)
-    assert long.values.operators >= short.values.operators + 80
+    short, long = traced(tmp_path, 20, keeps), traced(tmp_path, 40, keeps)
+    assert long.values.operators >= short.values.operators + 20
 
 
 def test_one_in_the_last_traced_step_is_traced_to_its_end(tmp_path: Path) -> None:
-    short, long = traced(tmp_path, 80, at=1), traced(tmp_path, 160, at=1)
-    assert long.values.operators >= short.values.operators + 80
+    short, long = traced(tmp_path, 20, at=1), traced(tmp_path, 40, at=1)
+    assert long.values.operators >= short.values.operators + 20
 
 
 def test_one_of_few_batches_keeps_what_these_give(tmp_path: Path) -> None:

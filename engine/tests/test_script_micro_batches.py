@@ -68,7 +68,12 @@ def both(script: Program, batch_size: int = 4) -> tuple[Trace, Trace, list[str]]
     ("accumulated", "options", "said"),
     [
         (3, {}, "4 of the 9"),
-        (5, {"bf16": True, "gradient_checkpointing": True}, "9 of the 15"),
+        pytest.param(
+            5,
+            {"bf16": True, "gradient_checkpointing": True},
+            "9 of the 15",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(16, {"fp16": True}, "42 of the 48", marks=pytest.mark.slow),
     ],
 )

@@ -65,9 +65,14 @@ def followed(program: Program, batch_size: int = 4) -> WholeRun:
     return follow_script(program, batch_size, A10)
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
+    """The script as it is, followed."""
+    return followed(written(tmp_path_factory.mktemp("run")))
+
+
 class TestFollowed:
-    def test_a_script_comes_to_its_evaluation_and_its_checkpoint(self, tmp_path: Path) -> None:
-        run = followed(written(tmp_path))
+    def test_a_script_comes_to_its_evaluation_and_its_checkpoint(self, run: WholeRun) -> None:
         assert {*run.peaks} == {*PhaseName} - {PhaseName.GENERATION}
         assert run.left == ""
         assert run.batches == 8
@@ -77,17 +82,17 @@ class TestFollowed:
         assert run.saved is not None
         assert (run.saved.by, run.saved.file, run.saved.largest) == ("torch.save", 0, WEIGHT)
 
-    def test_loading_ends_with_weights_and_a_batch_on_the_gpu(self, tmp_path: Path) -> None:
-        loading = followed(written(tmp_path)).peaks[PhaseName.LOADING]
+    def test_loading_ends_with_weights_and_a_batch_on_the_gpu(self, run: WholeRun) -> None:
+        loading = run.peaks[PhaseName.LOADING]
         assert loading.device == 2 * (WEIGHT + WIDTH * 4) + 4 * WIDTH * 4
         assert loading.host >= WEIGHT
 
     def test_an_evaluation_is_as_large_as_its_own_batch(self, tmp_path: Path) -> None:
-        large = followed(written(tmp_path, eval_samples=4096, eval_batch=1024))
-        small = followed(written(tmp_path, eval_samples=4096, eval_batch=8))
+        large = followed(written(tmp_path, eval_samples=1024, eval_batch=256))
+        small = followed(written(tmp_path, eval_samples=256, eval_batch=8))
         more = large.peaks[PhaseName.EVALUATION].device - small.peaks[PhaseName.EVALUATION].device
         # Input, hidden layer and its ReLU, and the output of the batch before.
-        assert more == 4 * (1024 - 8) * WIDTH * 4
+        assert more == 4 * (256 - 8) * WIDTH * 4
         step = large.peaks[PhaseName.STEP].device
         assert large.peaks[PhaseName.EVALUATION].device > step
 
@@ -153,7 +158,14 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.partition("(")[0])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(change, id=change.partition("(")[0], marks=() if fast else pytest.mark.slow)
+        for change, same in zip(CHANGES, [None, *CHANGES.values()], strict=False)
+        for fast in [CHANGES[change] != same]  # one of each kind
+    ],
+)
 def test_nothing_that_lasts_is_changed_after_training(tmp_path: Path, change: str) -> None:
     kept = tmp_path / "kept" / "best.ckpt"
     kept.parent.mkdir()

@@ -71,6 +71,12 @@ class Prefetched:
 """
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """The script without threads."""
+    return _traced(tmp_path_factory.mktemp("alone"))
+
+
 def _traced(folder: Path, before: str = "", last: str = "pass", batches: str = _BATCHES) -> Trace:
     script = folder / "train.py"
     script.write_text(_TRAINING.format(before=before, batches=batches, last=last))
@@ -87,10 +93,9 @@ def _traced(folder: Path, before: str = "", last: str = "pass", batches: str = _
     ids=["plots", "logs", "pool"],
 )
 def test_what_a_thread_reads_stays_until_the_step_after(
-    tmp_path: Path, before: str, last: str, kept: int
+    tmp_path: Path, before: str, last: str, kept: int, alone: Trace
 ) -> None:
     start = threading.Thread.start
-    alone = _traced(tmp_path)
     beside = _traced(tmp_path, before, last)
     assert threading.Thread.start is start  # nothing is left of it in this process
     batch = 64 * 256 * 4
@@ -99,10 +104,10 @@ def test_what_a_thread_reads_stays_until_the_step_after(
 
 
 def test_a_thread_that_never_rests_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: Trace
 ) -> None:
     monkeypatch.setattr("engine.tracing.beside._PATIENCE_SECONDS", 0.05)
-    assert _traced(tmp_path, _RESTLESS).events == _traced(tmp_path).events
+    assert _traced(tmp_path, _RESTLESS).events == alone.events
 
 
 def test_batches_that_a_thread_has_put_on_the_gpu_count(tmp_path: Path) -> None:

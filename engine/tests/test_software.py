@@ -112,7 +112,7 @@ def test_a_release_without_a_table_of_forecasters_is_read(monkeypatch: pytest.Mo
 
 
 @pytest.mark.torch
-@pytest.mark.usefixtures("small_models")
+@pytest.mark.usefixtures("small_models", "kept_traces")
 def test_an_answer_names_its_versions_and_warns_of_others() -> None:
     from engine.analysis import analyze
 
@@ -127,7 +127,7 @@ def test_an_answer_names_its_versions_and_warns_of_others() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.usefixtures("small_models")
+@pytest.mark.usefixtures("small_models", "kept_traces")
 def test_the_command_line_warns_of_the_projects_versions(
     tmp_path: Path,
     install: Install,

@@ -19,7 +19,7 @@ from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
 
-small = pytest.mark.usefixtures("small_models")
+small = pytest.mark.usefixtures("small_models", "kept_traces")
 
 
 def by_hand() -> Trace:

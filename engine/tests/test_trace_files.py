@@ -86,14 +86,13 @@ def test_batch_one_is_kept_once_it_was_traced(
 def test_workloads_and_kinds_of_gpu_are_told_apart(
     files: TraceFiles, made: list[Precision]
 ) -> None:
-    for precision in ("fp32", "bf16-mixed"):
-        for capability in (8.6, 9.0):
-            alone = traced(None, asked(precision=precision), capability).at(3)
-            assert traced(files, asked(precision=precision), capability).at(3) == alone
+    kinds = (("fp32", 8.6), ("fp32", 9.0), ("bf16-mixed", 9.0))
+    for precision, capability in kinds:
+        alone = traced(None, asked(precision=precision), capability).at(3)
+        assert traced(files, asked(precision=precision), capability).at(3) == alone
     made.clear()
-    for precision in ("fp32", "bf16-mixed"):
-        for capability in (8.6, 9.0):
-            traced(files, asked(precision=precision), capability)
+    for precision, capability in kinds:
+        traced(files, asked(precision=precision), capability)
     assert made == []
 
 

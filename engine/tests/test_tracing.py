@@ -69,6 +69,7 @@ def test_a_finished_trace_does_not_grow_when_what_was_kept_is_freed() -> None:
     assert traced.events == events
 
 
+@small
 def test_a_prediction_does_not_touch_a_present_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def touched(*_: object) -> None:
         raise AssertionError("it begins a CUDA context")

@@ -10,12 +10,6 @@ from django.contrib.auth.models import User
 from analyses.pages.history import views
 from memorymark_site.tests.test_who_may_what import Lab, To
 
-
-@pytest.fixture
-def lab(db: None) -> Lab:
-    return Lab()
-
-
 READ_BY_ALL = (
     "/history/?q=bert",
     "/history/export.csv",

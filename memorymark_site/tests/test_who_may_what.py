@@ -300,11 +300,6 @@ class Lab:
         return "/" + re.sub(r"<[^>]*>|\^.*\$|\(.*\)\$?", "1", filled) + query
 
 
-@pytest.fixture
-def lab(db: None) -> Lab:
-    return Lab()
-
-
 def _ask(client: Client, method: str, address: str, route: str) -> HttpResponseBase:
     """Send a request and roll back what it changed."""
     body = json.dumps(BODIES.get(route, {}))

@@ -21,11 +21,6 @@ CHANGING = ("post", "put", "patch", "delete")
 EVIL = {"Origin": "https://evil.example", "Referer": "https://evil.example/"}
 
 
-@pytest.fixture
-def lab(db: None) -> Lab:
-    return Lab()
-
-
 def _as_browser(lab: Lab, name: str) -> Client:
     client = Client(enforce_csrf_checks=True)
     client.cookies.update(lab.by_session(name).cookies)
@@ -110,7 +105,7 @@ def test_being_signed_in_as_the_attacker(db: None) -> None:
 
 
 def test_being_signed_out_by_a_link(client: Client, db: None) -> None:
-    client.force_login(make_user())
+    client.force_login(make_user("mallory"))
     assert client.get("/accounts/logout/").status_code == 405
     assert client.get("/account/").status_code == 200
     assert client.post("/accounts/logout/").status_code == 302

@@ -42,10 +42,10 @@ HERS = (
 QUESTION = {"model": "bert", "gpu": "a10", "current_batch_size": 16}
 
 
-@pytest.fixture
-def lab(db: None) -> Lab:
+@pytest.fixture(scope="module")
+def module_lab(module_lab: Lab) -> Lab:
     """The lab of the role matrix, and everything that is private to a member."""
-    lab = Lab()
+    lab = module_lab
     olga = lab.people["owner"]
     User.objects.filter(pk=olga.pk).update(email="olga@lab.example")
     view = views.save_view(olga, "olgas secret plan", "q=olgas+own", is_shared=False)
