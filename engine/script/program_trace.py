@@ -118,7 +118,9 @@ def find_loaders(
             follow_deepspeed(machine)
             _Patience(program, end)
             steps = ProgramSteps(program, None, step_ended)
-            early = EarlyEvaluations(cuts, lambda: steps.ended > 0, lambda: (0, 0))
+            early = EarlyEvaluations(
+                loaders.evaluated, cuts, lambda: steps.ended > 0, lambda: (0, 0)
+            )
             loaders.before_read = early.before_read
             try:
                 with loaders.followed(at_home=True):
@@ -257,7 +259,10 @@ class Tracing:
             self._recorder, self._model_is_made, self._loaders.passed
         )
         self._early = EarlyEvaluations(
-            cuts, lambda: 0 < self._steps.ended < STEPS - 1, self._recorder.kept
+            self._loaders.evaluated,
+            cuts,
+            lambda: 0 < self._steps.ended < STEPS - 1,
+            self._recorder.kept,
         )
         self._loaders.before_read = self._early.before_read
         self._found: Trace | None = None

@@ -27,7 +27,8 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.operations import tensors_in
 from ..versions.loaded_modules import namespace
 from .deepspeed import follow_deepspeed
-from .early_evaluation import EVALUATED_BATCHES, batches_of
+from .early_evaluation import EVALUATED_BATCHES
+from .evaluated import batches_of
 from .fork import watch
 from .lasting_changes import before_lasting_changes
 from .live import Live
@@ -370,7 +371,7 @@ class _Evaluation:
         """Whether another batch is read, of what may be another evaluation."""
         if iterator is not self._iterator:
             self._iterator, self._peaks = iterator, []
-            self._batches = batches_of(iterator)
+            self._batches = batches_of(iterator._index_sampler)
         self.reads = True
         known = EVALUATED_BATCHES if self._batches is None else self._batches
         return len(self._peaks) < min(EVALUATED_BATCHES, known)

@@ -14,8 +14,9 @@ from engine.measurement.programs import run_program
 from engine.measurement.protocol import TrialOrder
 from engine.script.fork import Done, in_a_fork
 from engine.script.program import Program
-from engine.script.trace import follow_script
+from engine.script.trace import follow, follow_script
 from engine.script.unlike_steps import STEPS
+from engine.tests.scripts import real
 from engine.tests.test_script_phases import SCRIPT, WIDTH
 
 pytestmark = pytest.mark.torch
@@ -36,15 +37,11 @@ class _AfterTraining(cpu.ProgramWatch):
         return Trial(4, fits=True, source=Source.MEASURED, peak_allocated_bytes=peak)
 
 
-@pytest.mark.parametrize(
-    ("keeps", "samples"),
-    [("pass", 256), ("kept.append(out)", 6_400)],
-    ids=["of one batch", "of a hundred batches that are kept"],
-)
+@pytest.mark.parametrize("keeps", ["pass", "kept.append(out)"], ids=["passing", "kept"])
+@pytest.mark.parametrize("samples", [192, 280, 6_400])
 def test_an_evaluation_takes_what_it_takes_on_real_tensors(
     tmp_path: Path, keeps: str, samples: int
 ) -> None:
-    """Where a script really runs here, its loaders give 64 batches at the least."""
     path = tmp_path / "train.py"
     code = SCRIPT.format(width=WIDTH, eval_samples=samples, eval_batch=64, keeps=keeps, saves="")
     path.write_text(code.replace(".cuda()", "").replace("range(3)", "range(1)"))
@@ -57,3 +54,55 @@ def test_an_evaluation_takes_what_it_takes_on_real_tensors(
 
     predicted = follow_script(program, 4, None).peaks[PhaseName.EVALUATION].device
     assert predicted == in_a_fork(run).peak_allocated_bytes
+
+
+EARLY = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+batch = int(sys.argv[2]) if len(sys.argv) > 1 else 4
+loader = DataLoader(TensorDataset(torch.randn(64, 32)), batch_size=batch)
+data = TensorDataset(torch.randn({samples}, 32))
+held_out = DataLoader(data, batch_size=8{options})
+other = DataLoader(data, batch_size=8{options})
+model = nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 32))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+@torch.no_grad()
+def evaluate():
+    logits = []
+    {loop}
+    return torch.cat(logits).mean()
+
+for step, (x,) in enumerate(loader):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    if step % 2 == {at}:
+        evaluate()
+"""
+OVER_ONE = "for (x,) in held_out: logits.append(model(x))"
+OVER_TWO = "for (x,), (y,) in zip(held_out, other): logits.append(model(x) + model(y))"
+COUNTED = (
+    "read = iter(held_out)\n    for _ in range(len(held_out)): logits.append(model(*next(read)))"
+)
+
+
+@pytest.mark.parametrize("loop", [OVER_ONE, OVER_TWO, COUNTED], ids=["one", "two", "counted"])
+@pytest.mark.parametrize(
+    ("samples", "at", "options"),
+    [(24, 0, ""), (300, 1, ""), (300, 0, ", drop_last=True"), (800, 0, ", shuffle=True")],
+)
+def test_outputs_that_are_kept_between_the_first_steps_count_as_often_as_measured(
+    tmp_path: Path, loop: str, samples: int, at: int, options: str
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(EARLY.format(loop=loop, samples=samples, at=at, options=options))
+    program = Program.of(path, (), "--batch")
+    measured = real(program, 4).peak_allocated_bytes
+    peak, _ = follow(program, 4, None, None).trace.peak_by_category()
+    assert peak == measured
+    batches = samples // 8 if "drop_last" in options else -(-samples // 8)
+    assert peak > 2 * batches * 8 * 32 * 4  # what is kept, and all of it at once
