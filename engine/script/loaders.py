@@ -18,6 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..core.errors import InvalidInput
+from ..tracing.apart import runs_apart
 from ..tracing.beside import runs_beside
 from ..versions.patches import patched
 from .evaluated import EvaluatedData, batches_of
@@ -115,10 +116,11 @@ class Loaders:
             return batch
 
         def forward(*_: object) -> None:
-            if torch._C._current_graph_task_id() == -1:  # not what backward recomputes
-                self._read.forward(learns=torch.is_grad_enabled())
-                if not runs_beside():
-                    self.evaluated.forward(learns=torch.is_grad_enabled())
+            if torch._C._current_graph_task_id() != -1 or runs_apart():
+                return  # not what backward recomputes
+            self._read.forward(learns=torch.is_grad_enabled())
+            if not runs_beside():
+                self.evaluated.forward(learns=torch.is_grad_enabled())
 
         with (
             register_module_forward_pre_hook(forward),

@@ -27,6 +27,7 @@ from .loaders import Feeding, Loaders
 from .machine import Machine, pretended_machine
 from .metrics import go_without_metrics
 from .micro_batches import MicroBatches
+from .passes_in_a_row import PassesInARow
 from .placeholders import Values
 from .preloading import preload
 from .process_group import processes_joined
@@ -258,6 +259,7 @@ class Tracing:
         self._micro_batches = MicroBatches(
             self._recorder, self._model_is_made, self._loaders.passed
         )
+        self._passes = PassesInARow(self._recorder)
         self._early = EarlyEvaluations(
             self._loaders.evaluated,
             cuts,
@@ -278,6 +280,7 @@ class Tracing:
                 self._loaders.followed(at_home=True),
                 self._recorder.recording(),
                 self._beside.followed(self._recorder),
+                self._passes.followed(),
             ):
                 self._steps.run()
         except ScriptFailed as error:
@@ -309,6 +312,7 @@ class Tracing:
 
     def _step_ended(self) -> None:
         self._patience.renew()
+        self._passes.end()
         self._beside.wait()
         self._recorder.settle()
         self._recorder.end_step()
@@ -330,6 +334,7 @@ class Tracing:
                 *self._machine.caveats,
                 *self._loaders.largest.caveats,
                 *self._micro_batches.caveats,
+                *self._passes.caveats,
                 *caveats(self._loaders),
                 *divided(self._found.divided_by),
                 *fewer(self._batches, self._batches_before),

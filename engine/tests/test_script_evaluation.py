@@ -37,13 +37,17 @@ class _AfterTraining(cpu.ProgramWatch):
         return Trial(4, fits=True, source=Source.MEASURED, peak_allocated_bytes=peak)
 
 
-@pytest.mark.parametrize("keeps", ["pass", "kept.append(out)"], ids=["passing", "kept"])
+@pytest.mark.parametrize(
+    ("keeps", "then"),
+    [("pass", ""), ("kept.append(out)", ""), ("kept.append(out)", "whole = torch.cat(kept)")],
+    ids=["passing", "kept", "kept and joined"],
+)
 @pytest.mark.parametrize("samples", [192, 280, 6_400])
 def test_an_evaluation_takes_what_it_takes_on_real_tensors(
-    tmp_path: Path, keeps: str, samples: int
+    tmp_path: Path, keeps: str, then: str, samples: int
 ) -> None:
     path = tmp_path / "train.py"
-    code = SCRIPT.format(width=WIDTH, eval_samples=samples, eval_batch=64, keeps=keeps, saves="")
+    code = SCRIPT.format(width=WIDTH, eval_samples=samples, eval_batch=64, keeps=keeps, saves=then)
     path.write_text(code.replace(".cuda()", "").replace("range(3)", "range(1)"))
     program = Program.of(path, (), "--batch")
     order = TrialOrder(program, 4)
