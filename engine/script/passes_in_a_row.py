@@ -2,8 +2,8 @@
 
 A text that is generated takes a forward pass for each token, a diffusion model's sample one for
 each step of noise, an evaluation one for each batch. Where three in a row of one module did the
-same, with inputs of the same sizes or of sizes that grow by the same amount each time, so does the
-next one: it only makes its outputs. The last, longest one is run by itself before anything else
+same, with inputs of the same sizes or of sizes that change by the same amount each time, so does
+the next one: it only makes its outputs. The last, longest one is run by itself before anything else
 happens, and its memory is recorded where it would have been.
 """
 
@@ -191,8 +191,9 @@ class _Row:
         if len(self.given) < RUN:
             return None
         grows = _difference(self.given[-1], self.given[-2])
+        one_way = min(grows, default=0) >= 0 or max(grows) <= 0
         regular = (
-            min(grows, default=0) >= 0
+            one_way
             and _difference(self.given[-2], self.given[-3]) == grows
             and _difference(given, self.given[-1]) == grows
         )
@@ -245,8 +246,8 @@ class PassesInARow:
         return [
             f"{self.skipped:,} forward passes without gradients (generated text, samples or an "
             "evaluation) were not run: each came after others in a row that did the same, with "
-            "inputs as large or growing by the same amount. The longest of each row was run, and "
-            "counts."
+            "inputs of the same sizes, or of sizes that change by the same amount. The longest of "
+            "each row was run, and counts."
         ]
 
     @contextmanager
@@ -267,8 +268,9 @@ class PassesInARow:
             finally:
                 self._inside = False
 
-        why = "passes without gradients that are like those before are not run"
-        with patched(torch.nn.Module, "__call__", called, why=why):
+        with patched(
+            torch.nn.Module, "__call__", called, why="passes in a row that do the same are not run"
+        ):
             try:
                 yield
             finally:
@@ -278,8 +280,17 @@ class PassesInARow:
         """End all rows: what comes next is something else."""
         if torch._C._current_graph_task_id() != -1:
             return
-        rows, self._rows = list(self._rows.values()), {}
-        left = [row.skipped for row in rows if row.skipped is not None]
+        self._settle()
+        self._rows = {}
+
+    def _settle(self) -> None:
+        """Run and record the last pass of each row that was not run, the latest first.
+
+        What is recorded earlier would move the moments of those that come later.
+        """
+        left = [row.skipped for row in self._rows.values() if row.skipped is not None]
+        for row in self._rows.values():
+            row.skipped = None
         for skipped in sorted(left, key=lambda one: one.at.events, reverse=True):
             self._run_largest(skipped)
 
@@ -312,8 +323,7 @@ class PassesInARow:
     ) -> Any:
         """Run a pass, and learn what one like it does."""
         if row.skipped is not None:
-            self._run_largest(row.skipped)
-            row.skipped = None
+            self._settle()
             row.begin_anew()
         trace = self._recorder.trace
         begin = Moment.now(trace)

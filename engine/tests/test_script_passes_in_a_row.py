@@ -32,7 +32,7 @@ class Model(nn.Module):
         self.qkv, self.head = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WORDS)
         self.seen = []
 
-    def forward(self, ids):
+    def forward(self, ids, t=0):
         q, k, v = self.qkv(self.drop(self.words(ids))).chunk(3, -1)
         {inside}
         return self.head((q @ k.transpose(1, 2)).softmax(-1) @ v), None
@@ -41,6 +41,7 @@ class Model(nn.Module):
 loader = DataLoader(TensorDataset(torch.randint(WORDS, (64, 8))), batch_size=batch)
 held_out = DataLoader(TensorDataset(torch.randint(WORDS, ({samples}, 8))), batch_size=16)
 model = Model().to(device)
+head = nn.Linear(WORDS, WORDS).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 
@@ -61,6 +62,25 @@ def denoise(steps):
     for _ in range(steps):
         kept.append(model(ids)[0])
     return torch.cat(kept)
+
+
+@torch.no_grad()
+def count_down(steps):
+    ids = torch.zeros(32, 8, dtype=torch.long, device=device)
+    for t in reversed(range(steps)):
+        ids = model(ids, t)[0].argmax(-1)
+
+
+@torch.no_grad()
+def in_turn(tokens):
+    ids = torch.zeros(8, 1, dtype=torch.long, device=device)
+    kept = []
+    for _ in range(tokens):
+        logits, _ = model(ids)
+        kept.append(head(logits))
+        ids = torch.cat((ids, kept[-1][:, -1].argmax(-1, keepdim=True)), 1)
+        if ids.shape[1] % 20 == 0:
+            ids = ids[:, :1]
 
 
 @torch.no_grad()
@@ -96,6 +116,8 @@ ROWS = [
     "[generate(n) for n in (40, 9, 50)]",
     "denoise(40)",
     "evaluate()",
+    "count_down(30)",
+    "in_turn(70)",
     "generate(30), denoise(9), evaluate()",
 ]
 
