@@ -48,8 +48,8 @@ QUIET_SECONDS = 10.0
 _NEWS = 1.01
 """By so much a peak has to be higher: a text that is generated grows by some bytes a token."""
 GROWING_SECONDS = 20.0
-"""Time for all batches of an evaluation of which each keeps something; what the rest of them keep
-is added up."""
+"""Time of the processor for all batches of an evaluation of which each keeps something; what the
+rest of them keep is added up."""
 STEPS_AFTER = 3
 """Training steps after which a program is left that goes on training."""
 EPOCHS, EPOCHS_EVALUATED = 1_000, 3
@@ -385,7 +385,7 @@ class _Evaluation:
         if iterator is not self._iterator:
             self._iterator, self._held, self._read = iterator, [], 0
             self._batches = batches_of(iterator._index_sampler)
-            self._begun = time.monotonic()
+            self._begun = time.process_time()
         self.reads = True
         self._held.append(held)
         wanted = self._read < EVALUATED_BATCHES or self._grows_on()
@@ -394,7 +394,7 @@ class _Evaluation:
 
     def _grows_on(self) -> bool:
         """Whether the batches that are left can be read to see what they keep."""
-        soon = time.monotonic() - self._begun < GROWING_SECONDS
+        soon = time.process_time() - self._begun < GROWING_SECONDS
         return self._batches is not None and self._of_each() != Peak(0, 0) and soon
 
     def _of_each(self) -> Peak:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from engine.interface.trial import Source, Trial
 from engine.measurement import cpu
 from engine.measurement.programs import run_program
 from engine.measurement.protocol import TrialOrder
+from engine.script import whole_run
 from engine.script.fork import Done, in_a_fork
 from engine.script.program import Program
 from engine.script.trace import follow, follow_script
@@ -44,8 +46,9 @@ class _AfterTraining(cpu.ProgramWatch):
 )
 @pytest.mark.parametrize("samples", [192, 280, 6_400])
 def test_an_evaluation_takes_what_it_takes_on_real_tensors(
-    tmp_path: Path, keeps: str, then: str, samples: int
+    tmp_path: Path, keeps: str, then: str, samples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(whole_run, "GROWING_SECONDS", inf)
     path = tmp_path / "train.py"
     code = SCRIPT.format(width=WIDTH, eval_samples=samples, eval_batch=64, keeps=keeps, saves=then)
     path.write_text(code.replace(".cuda()", "").replace("range(3)", "range(1)"))
