@@ -206,8 +206,26 @@ def test_uploaded_lengths_become_percentiles(page: Client) -> None:
 def test_uploaded_lengths_that_are_none_are_told(page: Client) -> None:
     response = upload_lengths(page, "12\nlong\n40")
     assert response.status_code == 200
-    assert "is not a length" in response.content.decode()
+    assert "&#x27;long&#x27;, entry 2, is not a length" in response.content.decode()
     assert not Analysis.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [("1e4", "&#x27;1e4&#x27;, entry 200,001, is not a length"), ("0", "0, entry 200,001, is not")],
+)
+def test_a_long_list_with_a_mistake_is_not_repeated(page: Client, bad: str, told: str) -> None:
+    content = "\n".join(["4096"] * 200_000 + [bad])
+    text = upload_lengths(page, content).content.decode()
+    empty = page.get(NEW).content.decode()
+    assert told in text
+    assert len(text) < len(empty) + 10_000
+    assert "4096\n4096" not in text
+
+
+def test_the_longest_of_uploaded_lengths_keeps_its_index(page: Client) -> None:
+    assert upload_lengths(page, "12\n700\n40\n700").status_code == 302
+    assert Analysis.objects.get().request["sample_lengths"].endswith("max=700@1")
 
 
 def test_lengths_may_be_typed_one_per_line(page: Client) -> None:

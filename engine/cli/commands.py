@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.errors import InvalidInput
 from ..core.fields import NONE
-from ..features.length_distribution import FIELD, Lengths, put_first, read_lengths
+from ..features.length_distribution import FIELD, Lengths, read_lengths
 from ..gpus import GPUS, HOW_TO_LIST, LOCAL
 from ..gpus.known import own_check
 from ..interface.batch_trials import BatchTrials
@@ -325,20 +325,11 @@ def _written_fields(options: argparse.Namespace) -> dict[str, object]:
     if path := given.get("config"):
         given["config"] = read_config_file(Path(str(path)))
     if (lengths := given.get(FIELD)) and "=" not in str(lengths):
-        given[FIELD] = str(_lengths_in(Path(str(lengths))))
+        given[FIELD] = str(Lengths.of(read_lengths(Path(str(lengths)))))
     if "software" in given and given["software"] is None:
         project = software.of_project(Path.cwd(), os.environ)
         given["software"] = software.as_text(software.unlike(project, software.installed()))
     return given
-
-
-def _lengths_in(path: Path) -> Lengths:
-    """The lengths in a file; stderr says which is the longest."""
-    counted = read_lengths(path)
-    lengths = Lengths.of(counted)
-    longest = max(counted)
-    sys.stderr.write(f"{put_first(counted.index(longest), f'{longest:,} tokens')}\n")
-    return lengths
 
 
 def add_script_flags(parser: Any) -> None:

@@ -30,6 +30,8 @@ _DRAWS = 2**16
 _MAX_GRID = 2**20
 
 _POINT = re.compile(r"(min|max|p([0-9]{1,2}(?:\.[0-9]{1,4})?))=([0-9]{1,7})", re.ASCII)
+_INDEX = re.compile(r"(max=[0-9]{1,7})@([0-9]{1,9})", re.ASCII)
+"""The longest sample, with its index in the list that it comes from."""
 _SHOWN = 40
 """Characters of a mistake that are shown of what may be a file."""
 _LENGTH = re.compile(r"[0-9]{1,7}", re.ASCII)
@@ -45,9 +47,11 @@ class Lengths:
     Attributes:
         points: Shares of all samples, from 0 to 1, each with the length that this share does not
             exceed.
+        longest_at: Index of the first of the longest samples, from 0; ``None`` if not known.
     """
 
     points: tuple[tuple[float, float], ...]
+    longest_at: int | None = None
 
     @classmethod
     def parse(cls, text: object) -> Lengths:
@@ -66,9 +70,12 @@ class Lengths:
             raise _wrong("lengths are text")
         if _LIST.match(text):
             return cls.of(_listed(text))
-        points = {0.0: 1.0}
+        points, index = {0.0: 1.0}, None
         for part in text.lower().split(","):
-            found = _POINT.fullmatch("".join(part.split()))
+            written = "".join(part.split())
+            if at := _INDEX.fullmatch(written):
+                written, index = at[1], int(at[2])
+            found = _POINT.fullmatch(written)
             if found is None:
                 seen = "".join(filter(str.isprintable, part)).strip()[:_SHOWN]
                 raise _wrong(f"{seen or 'nothing'} is not a percentile")
@@ -82,7 +89,7 @@ class Lengths:
             raise _wrong(f"lengths are from 1 to {MAX_SEQUENCE_LENGTH:,} tokens")
         if lengths != sorted(lengths):
             raise _wrong("a higher percentile is shorter than a lower one")
-        return cls(tuple(rising))
+        return cls(tuple(rising), index)
 
     @classmethod
     def of(cls, counted: Iterable[int]) -> Lengths:
@@ -91,17 +98,18 @@ class Lengths:
         Raises:
             InvalidInput: If there are none.
         """
-        lengths = sorted(counted)
-        if not lengths:
+        of_each = list(counted)
+        if not of_each:
             raise _wrong("there are no lengths")
+        lengths = sorted(of_each)
         last = len(lengths) - 1
         shares = (0.0, *(percent / 100 for percent in sorted(_SUMMED)), 1.0)
         points = tuple((share, float(lengths[math.ceil(share * last)])) for share in shares)
-        return cls.parse(_as_text(points))
+        return cls.parse(_as_text(points, of_each.index(lengths[-1])))
 
     def __str__(self) -> str:
         """The inverse of :meth:`parse`."""
-        return _as_text(self.points)
+        return _as_text(self.points, self.longest_at)
 
     @property
     def longest(self) -> int:
@@ -232,8 +240,15 @@ def _listed(text: str) -> list[int]:
     words = text.replace(",", " ").split()
     other = next((word for word in words if not _LENGTH.fullmatch(word)), None)
     if other is not None:
-        raise _wrong(f"{shown(other)} is not a length")
-    return [int(word) for word in words]
+        raise _wrong(f"{shown(other)}, entry {words.index(other) + 1:,}, is not a length")
+    lengths = [int(word) for word in words]
+    beyond = next((one for one in lengths if not 1 <= one <= MAX_SEQUENCE_LENGTH), None)
+    if beyond is not None:
+        raise _wrong(
+            f"{beyond:,}, entry {lengths.index(beyond) + 1:,}, is not from 1 to "
+            f"{MAX_SEQUENCE_LENGTH:,} tokens"
+        )
+    return lengths
 
 
 def put_first(index: int, size: str) -> str:
@@ -249,11 +264,12 @@ def put_first(index: int, size: str) -> str:
     )
 
 
-def _as_text(points: Iterable[tuple[float, float]]) -> str:
+def _as_text(points: Iterable[tuple[float, float]], longest_at: int | None) -> str:
     named = {0.0: "min", 1.0: "max"}
-    return ",".join(
+    percentiles = ",".join(
         f"{named.get(share) or f'p{100 * share:.6g}'}={length:.0f}" for share, length in points
     )
+    return percentiles if longest_at is None else f"{percentiles}@{longest_at}"
 
 
 def _wrong(why: str) -> InvalidInput:

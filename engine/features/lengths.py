@@ -32,8 +32,8 @@ class SampleLengths:
             "Sample lengths",
             "Percentiles of your samples' lengths in tokens, such as "
             "p50=310,p90=900,p99=2100,max=4096, or the length of each, one per line; the command "
-            "line takes a file of these. What is longer than the sequence length is cut. "
-            "`memorymark sample FILE` says which sample is the longest, to be put first in a run.",
+            "line takes a file of these. What is longer than the sequence length is cut. Of a "
+            "list, the answer names the longest sample, to be put first in a run.",
             Group.LENGTHS,
             empty="all as long as the sequence length",
             metavar="LENGTHS",

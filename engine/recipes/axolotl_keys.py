@@ -6,6 +6,7 @@ features that are refused by the key that switches them on.
 
 from __future__ import annotations
 
+from .steps import LIGER_OF_ANSWERS
 from .tables import Key, all_refused, refused
 
 UNUSED_KEYS = """
@@ -116,7 +117,7 @@ REFUSED_KEYS: dict[str, Key] = {
     **all_refused(
         "reward_model process_reward_model num_labels center_rewards_coefficient ebft "
         "use_eaft diffusion kd_trainer use_mora mora mora_type nemo_gym_enabled llmcompressor "
-        "hatchery grokfast_alpha grokfast_lamb dpo_use_liger_kernel dpo_padding_free "
+        "hatchery grokfast_alpha grokfast_lamb dpo_padding_free "
         "dpo_use_logits_to_keep",
         "training of this kind is not predicted from axolotl's recipes; describe it by --task or "
         "--method",
@@ -135,6 +136,7 @@ REFUSED_KEYS: dict[str, Key] = {
         "optim_target_modules dion_rank_fraction qgalore_rank",
         "such projections are not predicted; choose --optimizer galore or apollo",
     ),
+    "dpo_use_liger_kernel": refused(LIGER_OF_ANSWERS),
     "eaft_alpha": refused("this loss is not predicted; take it out", unless=(1.0,)),
 }
 """Keys that matter where they have a value, and which no field of a request expresses."""

@@ -19,6 +19,7 @@ from .steps import (
     AS_ORPO,
     BF16_UNDER_AUTOCAST,
     LIGER,
+    LIGER_WITHOUT_LOSS,
     UNSLOTH,
     need_flash,
     note_frozen_vision,
@@ -277,9 +278,10 @@ def _set_savers(settings: Settings) -> None:
     off = settings.is_on("disable_gradient_checkpointing")
     settings.set("gradient_checkpointing", not off, "disable_gradient_checkpointing" if off else "")
     if settings.is_on("enable_liger_kernel") or settings.is_on("use_liger_kernel"):
-        if settings.fields.get("method") is None and "task" not in settings.fields:
+        has_labels = settings.fields.get("method") is None and "task" not in settings.fields
+        if has_labels:
             set_loss(settings, CrossEntropy.LIGER, "enable_liger_kernel")
-        settings.note(LIGER)
+        settings.note(LIGER if has_labels else LIGER_WITHOUT_LOSS)  # require_logits
     if settings.is_on("use_unsloth") or settings.is_on("use_unsloth_gc"):
         settings.note(UNSLOTH)
     for key in ("fsdp", "fsdp_config"):

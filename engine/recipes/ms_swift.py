@@ -20,6 +20,8 @@ from .settings import Settings
 from .steps import (
     BF16_UNDER_AUTOCAST,
     LIGER,
+    LIGER_OF_ANSWERS,
+    LIGER_WITHOUT_LOSS,
     UNSLOTH,
     need_flash,
     need_length,
@@ -299,8 +301,8 @@ def _set_method(settings: Settings) -> None:
             note_cpo(settings)
     elif liger:
         set_loss(settings, CrossEntropy.LIGER, "use_liger_kernel")
-    if liger:
-        settings.note(LIGER)
+    if liger:  # the forward passes of answers are its own (dpo_trainer.py, kto_trainer.py)
+        settings.note(LIGER if kind is None else LIGER_WITHOUT_LOSS)
 
 
 def _completion(settings: Settings) -> int | None:
@@ -316,7 +318,7 @@ def _set_grpo(settings: Settings) -> None:
     RLOO and REINFORCE++ (``advantage_estimator``) compute other advantages from the same passes.
     """
     if settings.is_on("use_liger_kernel"):
-        settings.refuse("use_liger_kernel", "GRPO is not predicted with it; take it out")
+        settings.refuse("use_liger_kernel", LIGER_OF_ANSWERS)
     beta = settings.value("beta")
     generation = Generation(
         completion=_completion(settings),

@@ -72,10 +72,19 @@ UNSLOTH = (
     "README claims 50 to 80% less memory and 1.5 to 2.2 times the speed, so both are far off on "
     "the safe side (github.com/unslothai/unsloth)."
 )
-LIGER = (
-    "Of Liger's kernels the loss is predicted. Its SwiGLU does not keep silu's output (2 bytes × "
-    "intermediate size for each token and layer) and its RMSNorm no fp32 copy (4 bytes × hidden "
-    "size): without gradient checkpointing the answer is too high by that."
+_LIGER_LAYERS = (
+    "Its SwiGLU does not keep silu's output (2 bytes × intermediate size for each token and layer) "
+    "and its RMSNorm no fp32 copy (4 bytes × hidden size): without gradient checkpointing the "
+    "answer is too high by that."
+)
+LIGER = f"Of Liger's kernels the loss is predicted. {_LIGER_LAYERS}"
+LIGER_WITHOUT_LOSS = (
+    "Of Liger's kernels none is predicted: training of this kind does not use its loss. "
+    f"{_LIGER_LAYERS}"
+)
+LIGER_OF_ANSWERS = (
+    "Liger's loss of answers keeps no logits of them, and how much its parts take is not known "
+    "here; take it out for an answer that is too high by these logits"
 )
 
 

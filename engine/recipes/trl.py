@@ -21,6 +21,7 @@ from .settings import Settings
 from .steps import (
     BF16_UNDER_AUTOCAST,
     LIGER,
+    LIGER_OF_ANSWERS,
     need_flash,
     need_length,
     note_cpo,
@@ -85,7 +86,7 @@ def _derive(settings: Settings) -> None:
         return
     settings.set("method", method)
     if settings.is_on("use_liger_kernel"):
-        settings.refuse("use_liger_kernel", "only `trl sft` is predicted with it; take it out")
+        settings.refuse("use_liger_kernel", LIGER_OF_ANSWERS)
     if method is Method.GRPO:
         _set_grpo(settings)
     elif method is Method.PPO:

@@ -18,7 +18,10 @@ from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..core.errors import InvalidInput
+from ..tracing.apart import runs_apart
+from ..tracing.beside import runs_beside
 from ..versions.patches import patched
+from .evaluated import EvaluatedData, batches_of
 from .feeding import BatchesRead
 from .largest_samples import LargestSamples, own_draws, samples_alike
 from .values import loading
@@ -61,6 +64,7 @@ class Loaders:
         batch_size: The other batch size; ``None`` leaves them as they are.
 
     Attributes:
+        evaluated: The data that are evaluated.
         largest: The samples that decide how large batches are.
         before_read: Called with an iterator before each batch that is read; it may end it.
     """
@@ -71,6 +75,7 @@ class Loaders:
         self._made: list[DataLoader[Any]] = []
         self._data: dict[int, object] = {}  # by id, of all that was ever read
         self._read = BatchesRead()
+        self.evaluated = EvaluatedData()
         self.largest = LargestSamples()
         self.before_read: Callable[[Any], object] = _goes_on
 
@@ -78,7 +83,8 @@ class Loaders:
     def followed(self, *, at_home: bool) -> Iterator[None]:
         """See every loader that is made and every batch that is read.
 
-        None runs out of full batches before there were enough, however little data there is.
+        None that feeds steps runs out of full batches before there were enough, however little data
+        there is. What is evaluated ends with its data.
 
         Args:
             at_home: Whether they load in this process, unseen by a recorder until a batch arrives,
@@ -96,6 +102,7 @@ class Loaders:
             init(loader, **named)
 
         def next_batch(iterator: Any) -> Any:
+            self.evaluated.before_read(iterator)
             self.before_read(iterator)
             if at_home:
                 with loading(), own_draws():
@@ -109,8 +116,11 @@ class Loaders:
             return batch
 
         def forward(*_: object) -> None:
-            if torch._C._current_graph_task_id() == -1:  # not what backward recomputes
-                self._read.forward(learns=torch.is_grad_enabled())
+            if torch._C._current_graph_task_id() != -1 or runs_apart():
+                return  # not what backward recomputes
+            self._read.forward(learns=torch.is_grad_enabled())
+            if not runs_beside():
+                self.evaluated.forward(learns=torch.is_grad_enabled())
 
         with (
             register_module_forward_pre_hook(forward),
@@ -126,7 +136,7 @@ class Loaders:
                 next_batch,
                 why="data are read outside of the traced step",
             ),
-            _endless_batches(self.largest if at_home else None),
+            _endless_batches(self.evaluated, self.largest if at_home else None),
             samples_alike() if at_home else nullcontext(),
         ):
             yield
@@ -134,6 +144,7 @@ class Loaders:
     def passed(self) -> None:
         """A pass with gradients is taken to have begun."""
         self._read.forward(learns=True)
+        self.evaluated.forward(learns=True)
 
     def step_ended(self) -> None:
         """End the step: what was read until now fed it."""
@@ -284,26 +295,28 @@ def _batches(sampler: BatchSampler, largest: LargestSamples | None) -> Iterator[
     indices = chain.from_iterable(sampler.sampler for _ in count())
     if not any(True for _ in sampler.sampler):
         return  # no data, so nothing would ever come
-    for _ in range(len(sampler)):
+    for _ in range(max(ENOUGH_BATCHES, batches_of(sampler) or 0)):
         batch = list(islice(indices, sampler.batch_size))
         yield largest.put_into(batch, sampler) if largest else batch
 
 
-def _how_many(sampler: BatchSampler) -> int:
-    try:
-        samples = len(sampler.sampler)  # type: ignore[arg-type]  # it need not have a length
-    except (TypeError, NotImplementedError):  # as samplers without a length raise it
-        return ENOUGH_BATCHES
-    return max(ENOUGH_BATCHES, samples // sampler.batch_size)
+def _how_many(sampler: BatchSampler, evaluated: EvaluatedData) -> int:
+    batches = batches_of(sampler)
+    if batches is not None and evaluated.ends_with_its_data(sampler):
+        return batches
+    return max(ENOUGH_BATCHES, batches or 0)
 
 
 @contextmanager
-def _endless_batches(largest: LargestSamples | None) -> Iterator[None]:
+def _endless_batches(evaluated: EvaluatedData, largest: LargestSamples | None) -> Iterator[None]:
     def batches(sampler: BatchSampler) -> Iterator[list[int]]:
         return _batches(sampler, largest)
 
+    def how_many(sampler: BatchSampler) -> int:
+        return _how_many(sampler, evaluated)
+
     with (
         patched(BatchSampler, "__iter__", batches, why="steps are traced beyond the data's end"),
-        patched(BatchSampler, "__len__", _how_many, why="as many batches as there are then"),
+        patched(BatchSampler, "__len__", how_many, why="as many batches as there are then"),
     ):
         yield

@@ -188,10 +188,10 @@ def _phase(name: PhaseName, peak: Peak, source: Source, how: str) -> Phase:
 
 
 def _about_evaluation(run: WholeRun) -> str:
+    if run.grows:
+        return f"What each of {run.batches:,} batches keeps is counted, all of full size."
     count = "" if run.batches is None else f" of {run.batches:,}"
-    said = f"Up to {EVALUATED_BATCHES} batches{count} were traced, all of full size."
-    grows = " Each keeps something, which was added up for the rest." if run.grows else ""
-    return said + grows
+    return f"Up to {EVALUATED_BATCHES} batches{count} were traced, all of full size."
 
 
 def _about_saving(saved: Saved) -> str:

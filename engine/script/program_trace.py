@@ -27,6 +27,7 @@ from .loaders import Feeding, Loaders
 from .machine import Machine, pretended_machine
 from .metrics import go_without_metrics
 from .micro_batches import MicroBatches
+from .passes_in_a_row import PassesInARow
 from .placeholders import Values
 from .preloading import preload
 from .process_group import processes_joined
@@ -118,7 +119,9 @@ def find_loaders(
             follow_deepspeed(machine)
             _Patience(program, end)
             steps = ProgramSteps(program, None, step_ended)
-            early = EarlyEvaluations(cuts, lambda: steps.ended > 0, lambda: (0, 0))
+            early = EarlyEvaluations(
+                loaders.evaluated, cuts, lambda: steps.ended > 0, lambda: (0, 0)
+            )
             loaders.before_read = early.before_read
             try:
                 with loaders.followed(at_home=True):
@@ -256,8 +259,12 @@ class Tracing:
         self._micro_batches = MicroBatches(
             self._recorder, self._model_is_made, self._loaders.passed
         )
+        self._passes = PassesInARow(self._recorder)
         self._early = EarlyEvaluations(
-            cuts, lambda: 0 < self._steps.ended < STEPS - 1, self._recorder.kept
+            self._loaders.evaluated,
+            cuts,
+            lambda: 0 < self._steps.ended < STEPS - 1,
+            self._recorder.kept,
         )
         self._loaders.before_read = self._early.before_read
         self._found: Trace | None = None
@@ -273,6 +280,7 @@ class Tracing:
                 self._loaders.followed(at_home=True),
                 self._recorder.recording(),
                 self._beside.followed(self._recorder),
+                self._passes.followed(),
             ):
                 self._steps.run()
         except ScriptFailed as error:
@@ -304,6 +312,7 @@ class Tracing:
 
     def _step_ended(self) -> None:
         self._patience.renew()
+        self._passes.end()
         self._beside.wait()
         self._recorder.settle()
         self._recorder.end_step()
@@ -325,6 +334,7 @@ class Tracing:
                 *self._machine.caveats,
                 *self._loaders.largest.caveats,
                 *self._micro_batches.caveats,
+                *self._passes.caveats,
                 *caveats(self._loaders),
                 *divided(self._found.divided_by),
                 *fewer(self._batches, self._batches_before),

@@ -29,6 +29,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ..tracing.apart import runs_apart
 from ..tracing.beside import runs_beside
 from ..versions.patches import patched
 from .by_hand import UpdatesByHand
@@ -225,7 +226,7 @@ class ProgramSteps:
             yield
 
     def _enter(self, module: torch.nn.Module, args: object) -> None:
-        if runs_beside():
+        if runs_beside() or runs_apart():
             return
         if torch._C._current_graph_task_id() == -1:
             if torch.is_grad_enabled() and not self._stepping:

@@ -308,6 +308,28 @@ class _Kept:
         self._kept = array, tensor
 
 
+_DATA: Any = torch.Tensor.data
+
+
+def _set_data(tensor: Any, data: torch.Tensor) -> None:
+    """Give a tensor other data, as ``module.bfloat16()`` does: what is known is that of these."""
+    _DATA.__set__(tensor, data)
+    tensor.constant = getattr(data, "constant", None)
+
+
+def _with_lengths(ctc_loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """CTC's loss, whose lengths may be lists: their values are known, as those of tensors are."""
+
+    def loss(log_probabilities: torch.Tensor, targets: torch.Tensor, *others: Any) -> torch.Tensor:
+        there = log_probabilities.device
+        given = [
+            torch.tensor(one).to(there) if isinstance(one, list | tuple) else one for one in others
+        ]
+        return ctc_loss(log_probabilities, targets, *given)
+
+    return loss
+
+
 @contextmanager
 def answering(values: Values, fake: KnownValues) -> Iterator[None]:
     """Let fake tensors answer with these values, for as long as the context lasts."""
@@ -349,8 +371,10 @@ def answering(values: Values, fake: KnownValues) -> Iterator[None]:
         stack.enter_context(ValuesMode(values, fake))
         for owner, name, answer in (
             (torch, "frombuffer", from_buffer),
+            (torch, "ctc_loss", _with_lengths(torch.ctc_loss)),
             (FakeTensor, "tolist", as_list),
             (FakeTensor, "__format__", to_text),
+            (FakeTensor, "data", property(_DATA.__get__, _set_data)),
             (FakeTensor, "numpy", to_numpy),
         ):
             stack.enter_context(

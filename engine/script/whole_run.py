@@ -22,12 +22,14 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from ..core.errors import EngineError
 from ..gpus import Gpu
 from ..interface.result import PhaseName
+from ..tracing.apart import runs_apart
 from ..tracing.beside import runs_beside
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.operations import tensors_in
 from ..versions.loaded_modules import namespace
 from .deepspeed import follow_deepspeed
-from .early_evaluation import EVALUATED_BATCHES, batches_of
+from .early_evaluation import EVALUATED_BATCHES
+from .evaluated import batches_of
 from .fork import watch
 from .lasting_changes import before_lasting_changes
 from .live import Live
@@ -45,6 +47,9 @@ QUIET_SECONDS = 10.0
 """Time of the processor that forward passes may take after them with no higher peak."""
 _NEWS = 1.01
 """By so much a peak has to be higher: a text that is generated grows by some bytes a token."""
+GROWING_SECONDS = 20.0
+"""Time of the processor for all batches of an evaluation of which each keeps something; what the
+rest of them keep is added up."""
 STEPS_AFTER = 3
 """Training steps after which a program is left that goes on training."""
 EPOCHS, EPOCHS_EVALUATED = 1_000, 3
@@ -195,6 +200,7 @@ class _Following(Tracing):
 
     def _step_ended(self) -> None:
         self._patience.renew()
+        self._passes.end()
         self._recorder.settle()
         self._close(PhaseName.STEP)
         if not self._evaluation.reads:  # those forward passes without gradients were of the step
@@ -210,7 +216,7 @@ class _Following(Tracing):
         self._loaders.step_ended()
 
     def _forward(self, module: torch.nn.Module, args: object) -> None:
-        if runs_beside() or torch._C._current_graph_task_id() != -1:
+        if runs_beside() or runs_apart() or torch._C._current_graph_task_id() != -1:
             return
         if self._phase is PhaseName.LOADING:
             self._close(PhaseName.STEP)
@@ -241,11 +247,10 @@ class _Following(Tracing):
                 self._finish("")
             raise StopIteration
         self._quiet_since = 0.0  # a batch is news
-        evaluation = self._evaluation
-        if self._phase is PhaseName.EVALUATION:
-            evaluation.batch_ended(self._take())
-        if not evaluation.wants(iterator):
-            self._run = evaluation.told(self._run)
+        if not self._evaluation.wants(iterator, Peak(*self._recorder.kept())):
+            self._passes.end()
+            self._take()
+            self._run = self._evaluation.told(self._run)
             raise StopIteration
 
     def _patience_with_epochs(self) -> int:
@@ -263,6 +268,7 @@ class _Following(Tracing):
 
     def _close(self, begins: PhaseName) -> None:
         """End a phase, and begin another."""
+        self._passes.end()
         self._take()
         self._phase = begins
 
@@ -322,6 +328,7 @@ class _Following(Tracing):
 
     def _finish(self, left: str) -> NoReturn:
         self._finished = True
+        self._passes.end()
         self._take()
         self._hand_over(replace(self._evaluation.told(self._run), left=left))
 
@@ -363,36 +370,50 @@ class _Evaluation:
     def __init__(self) -> None:
         self.reads = False
         self._iterator: object = None
-        self._peaks: list[Peak] = []  # by batch
+        self._held: list[Peak] = []  # before each batch
         self._batches: int | None = None
+        self._begun = 0.0
+        self._read = 0
 
-    def wants(self, iterator: Any) -> bool:
-        """Whether another batch is read, of what may be another evaluation."""
+    def wants(self, iterator: Any, held: Peak) -> bool:
+        """Whether another batch is read, of what may be another evaluation.
+
+        Args:
+            iterator: The iterator that reads.
+            held: Bytes that are held now.
+        """
         if iterator is not self._iterator:
-            self._iterator, self._peaks = iterator, []
-            self._batches = batches_of(iterator)
+            self._iterator, self._held, self._read = iterator, [], 0
+            self._batches = batches_of(iterator._index_sampler)
+            self._begun = time.process_time()
         self.reads = True
-        known = EVALUATED_BATCHES if self._batches is None else self._batches
-        return len(self._peaks) < min(EVALUATED_BATCHES, known)
+        self._held.append(held)
+        wanted = self._read < EVALUATED_BATCHES or self._grows_on()
+        self._read += wanted
+        return wanted
 
-    def batch_ended(self, peak: Peak) -> None:
-        self._peaks.append(peak)
+    def _grows_on(self) -> bool:
+        """Whether the batches that are left can be read to see what they keep."""
+        soon = time.process_time() - self._begun < GROWING_SECONDS
+        return self._batches is not None and self._of_each() != Peak(0, 0) and soon
+
+    def _of_each(self) -> Peak:
+        """Bytes that each batch keeps."""
+        before, after = self._held[-2:]
+        return Peak(max(0, after.device - before.device), max(0, after.host - before.host))
 
     def told(self, run: WholeRun) -> WholeRun:
-        """The run with the peak of the last batch of an evaluation, where each keeps something."""
-        if not self._peaks:
+        """The run with what the rest of an evaluation's batches keep."""
+        if not self._read or PhaseName.EVALUATION not in run.peaks:
             return run
-        last = self._peaks[-1]
-        grows = False
-        if len(self._peaks) == EVALUATED_BATCHES and self._batches is not None:
-            before = self._peaks[-2]
-            rest = self._batches - EVALUATED_BATCHES
-            more = Peak(max(0, last.device - before.device), max(0, last.host - before.host))
-            last = Peak(last.device + rest * more.device, last.host + rest * more.host)
-            grows = rest > 0 and more != Peak(0, 0)
-        known = run.peaks[PhaseName.EVALUATION]
+        peak, of_each, grows = run.peaks[PhaseName.EVALUATION], Peak(0, 0), False
+        if self._read >= EVALUATED_BATCHES and self._batches is not None:
+            rest, of_each = self._batches - self._read, self._of_each()
+            grows = of_each != Peak(0, 0)
+            peak = Peak(peak.device + rest * of_each.device, peak.host + rest * of_each.host)
         batches = max(
             (one for one in (run.batches, self._batches) if one is not None), default=None
         )
-        peaks = run.peaks | {PhaseName.EVALUATION: known | last}
+        self._read = 0
+        peaks = run.peaks | {PhaseName.EVALUATION: peak}
         return replace(run, peaks=peaks, batches=batches, grows=run.grows or grows)

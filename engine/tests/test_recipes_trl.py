@@ -99,3 +99,37 @@ def test_keys_are_read_by_the_names_of_earlier_releases() -> None:
     assert any("max_seq_length is read as max_length" in note for note in recipe.notes)
     both = _refused(f"{TRL}max_seq_length: 4096\nmax_length: 512\n")
     assert "line 3: TRL 1.9.0 has no such key" in both["max_seq_length"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{MS_SWIFT}rlhf_type: dpo\nuse_liger_kernel: true\n",
+        f"{MS_SWIFT}rlhf_type: kto\nuse_liger_kernel: true\n",
+        LLAMA_FACTORY.replace("stage: sft", "stage: dpo") + "enable_liger_kernel: true\n",
+    ],
+)
+def test_liger_is_not_said_to_compute_a_loss_where_it_computes_none(text: str) -> None:
+    recipe = parse_recipe(text)
+    assert "cross_entropy" not in recipe.fields
+    (said,) = (note for note in recipe.notes if "Liger" in note)
+    assert "training of this kind does not use its loss" in said
+    assert "the answer is too high" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "method", "key"),
+    [
+        (f"{TRL}use_liger_kernel: true\nbeta: 0.1\n", "dpo", "use_liger_kernel"),
+        (f"{TRL}use_liger_kernel: true\nbeta: 0.1\n", "grpo", "use_liger_kernel"),
+        (f"{AXOLOTL}rl: dpo\ndpo_use_liger_kernel: true\n", None, "dpo_use_liger_kernel"),
+        (f"{MS_SWIFT}rlhf_type: grpo\nuse_liger_kernel: true\n", None, "use_liger_kernel"),
+    ],
+)
+def test_ligers_losses_of_answers_are_refused_by_name(
+    text: str, method: str | None, key: str
+) -> None:
+    given = {"sequence_length": 1024} | ({"method": method} if method else {})
+    refused = _refused(text, **given)
+    assert "Liger's loss of answers keeps no logits" in refused[key]
+    assert "take it out" in refused[key]

@@ -123,6 +123,8 @@ def test_operands_in_two_places_are_refused_as_by_cuda(code: str) -> None:
         "torch.ones(3).copy_(torch.ones(3, device='cuda'))",
         "torch.nn.functional.ctc_loss(torch.ones(9, 2, 5, device='cuda', requires_grad=True), "
         "torch.ones(2, 3).long(), torch.tensor([9, 9]), torch.tensor([3, 2])).backward()",
+        "torch.nn.functional.ctc_loss(torch.ones(9, 2, 5, device='cuda', requires_grad=True), "
+        "torch.ones(2, 3).long(), [9, 9], [3, 2]).backward()",
     ],
 )
 def test_what_cuda_allows_to_be_in_two_places_works(code: str) -> None:

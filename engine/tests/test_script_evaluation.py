@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from engine.interface.trial import Source, Trial
 from engine.measurement import cpu
 from engine.measurement.programs import run_program
 from engine.measurement.protocol import TrialOrder
+from engine.script import whole_run
 from engine.script.fork import Done, in_a_fork
 from engine.script.program import Program
-from engine.script.trace import follow_script
+from engine.script.trace import follow, follow_script
 from engine.script.unlike_steps import STEPS
+from engine.tests.scripts import real
 from engine.tests.test_script_phases import SCRIPT, WIDTH
 
 pytestmark = pytest.mark.torch
@@ -37,16 +40,17 @@ class _AfterTraining(cpu.ProgramWatch):
 
 
 @pytest.mark.parametrize(
-    ("keeps", "samples"),
-    [("pass", 256), ("kept.append(out)", 6_400)],
-    ids=["of one batch", "of a hundred batches that are kept"],
+    ("keeps", "then"),
+    [("pass", ""), ("kept.append(out)", ""), ("kept.append(out)", "whole = torch.cat(kept)")],
+    ids=["passing", "kept", "kept and joined"],
 )
+@pytest.mark.parametrize("samples", [192, 280, 6_400])
 def test_an_evaluation_takes_what_it_takes_on_real_tensors(
-    tmp_path: Path, keeps: str, samples: int
+    tmp_path: Path, keeps: str, then: str, samples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a script really runs here, its loaders give 64 batches at the least."""
+    monkeypatch.setattr(whole_run, "GROWING_SECONDS", inf)
     path = tmp_path / "train.py"
-    code = SCRIPT.format(width=WIDTH, eval_samples=samples, eval_batch=64, keeps=keeps, saves="")
+    code = SCRIPT.format(width=WIDTH, eval_samples=samples, eval_batch=64, keeps=keeps, saves=then)
     path.write_text(code.replace(".cuda()", "").replace("range(3)", "range(1)"))
     program = Program.of(path, (), "--batch")
     order = TrialOrder(program, 4)
@@ -57,3 +61,55 @@ def test_an_evaluation_takes_what_it_takes_on_real_tensors(
 
     predicted = follow_script(program, 4, None).peaks[PhaseName.EVALUATION].device
     assert predicted == in_a_fork(run).peak_allocated_bytes
+
+
+EARLY = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+batch = int(sys.argv[2]) if len(sys.argv) > 1 else 4
+loader = DataLoader(TensorDataset(torch.randn(64, 32)), batch_size=batch)
+data = TensorDataset(torch.randn({samples}, 32))
+held_out = DataLoader(data, batch_size=8{options})
+other = DataLoader(data, batch_size=8{options})
+model = nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 32))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+@torch.no_grad()
+def evaluate():
+    logits = []
+    {loop}
+    return torch.cat(logits).mean()
+
+for step, (x,) in enumerate(loader):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    if step % 2 == {at}:
+        evaluate()
+"""
+OVER_ONE = "for (x,) in held_out: logits.append(model(x))"
+OVER_TWO = "for (x,), (y,) in zip(held_out, other): logits.append(model(x) + model(y))"
+COUNTED = (
+    "read = iter(held_out)\n    for _ in range(len(held_out)): logits.append(model(*next(read)))"
+)
+
+
+@pytest.mark.parametrize("loop", [OVER_ONE, OVER_TWO, COUNTED], ids=["one", "two", "counted"])
+@pytest.mark.parametrize(
+    ("samples", "at", "options"),
+    [(24, 0, ""), (300, 1, ""), (300, 0, ", drop_last=True"), (800, 0, ", shuffle=True")],
+)
+def test_outputs_that_are_kept_between_the_first_steps_count_as_often_as_measured(
+    tmp_path: Path, loop: str, samples: int, at: int, options: str
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(EARLY.format(loop=loop, samples=samples, at=at, options=options))
+    program = Program.of(path, (), "--batch")
+    measured = real(program, 4).peak_allocated_bytes
+    peak, _ = follow(program, 4, None, None).trace.peak_by_category()
+    assert peak == measured
+    batches = samples // 8 if "drop_last" in options else -(-samples // 8)
+    assert peak > 2 * batches * 8 * 32 * 4  # what is kept, and all of it at once

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import Factory
 from engine.script.trace import CannotTrace, trace_script
-from engine.tests.scripts import A10, written
+from engine.tests.scripts import A10, on_a10, written
 
 READING = """
 import torch
@@ -232,3 +233,21 @@ def test_a_loop_that_only_values_end_is_followed_where_they_end_it(folder: Path)
     body = f"{PLAIN}\n        while (torch.rand(4) > 2).any(): pass"
     factory: Factory = written(folder, READING.replace("{body}", body))
     assert trace_script(factory, 8, A10).sizes
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("module.half()", (torch.float16, [1.0, 0.0])),
+        ("module.gate.data = torch.tensor([3.0, 4.0])", (torch.float32, [3.0, 4.0])),
+        ("module.gate.data = torch.randn(2)", (torch.float32, [1.0, 1.0])),  # placeholders
+    ],
+)
+def test_what_is_known_of_a_parameter_is_of_its_latest_data(change: str, expected: object) -> None:
+    code = f"""
+module = torch.nn.Module()
+module.gate = torch.nn.Parameter(torch.tensor([1.0, 0.0]))
+{change}
+seen = torch.zeros_like(module.gate).dtype, module.gate.tolist()
+"""
+    assert on_a10(code)["seen"] == expected

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..core.choices import Batching
-from ..features.length_distribution import Lengths
+from ..features.length_distribution import Lengths, put_first
 from ..interface.result import BatchLengths
 from ..interface.workload import Workload
 from ..tracing.trace import Operation, Trace
@@ -169,7 +169,11 @@ def about_lengths(workload: Workload, batch_size: int) -> list[str]:
     """Caveats of an answer about the lengths of its samples, where they differ."""
     if workload.batching is Batching.FIXED:
         return []
-    return [Batches(workload).told(batch_size)]
+    given = Lengths.parse(workload.sample_lengths or "")
+    told = [Batches(workload).told(batch_size)]
+    if given.longest_at is not None:
+        told.append(put_first(given.longest_at, f"{given.longest:,} tokens"))
+    return told
 
 
 class OfEveryLength:

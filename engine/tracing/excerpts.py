@@ -151,6 +151,41 @@ class Excerpt:
         return now.tensors + self.kept
 
 
+def left_since(begin: Moment, trace: Trace) -> set[int] | None:
+    """Tensors made since a moment and not freed; ``None`` if any from before was freed."""
+    freed = {tensor for kind, tensor in trace.events[begin.events :] if kind == FREE}
+    if min(freed, default=begin.tensors) < begin.tensors:
+        return None
+    return set(range(begin.tensors, len(trace.sizes))) - freed
+
+
+def insert(part: Trace, begin: Moment, trace: Trace, at: Moment) -> int:
+    """Put what was recorded by itself, and leaves nothing behind, into a trace.
+
+    Args:
+        part: The record.
+        begin: The moment from which on it counts: tensors from before are there already.
+        trace: The trace being recorded.
+        at: The moment at which it comes.
+
+    Returns:
+        The most bytes that it takes at once.
+    """
+    events = [event for event in part.events[begin.events :] if event[1] >= begin.tensors]
+    events += [(FREE, tensor) for tensor in sorted(left_since(begin, part) or ())]
+    more = len(trace.sizes) - begin.tensors
+    trace.events[at.events : at.events] = [(kind, tensor + more) for kind, tensor in events]
+    trace.phases = [
+        (index + len(events) if index > at.events else index, phase)
+        for index, phase in trace.phases
+    ]
+    for name in ("sizes", "categories", "modules", "makers", "streams"):
+        getattr(trace, name).extend(getattr(part, name)[begin.tensors :])
+    for tensor, each in part.column_sums.items():
+        trace.column_sums[tensor + more] = each
+    return _peak(events, part.sizes)
+
+
 def _phases(trace: Trace, begin: int) -> Iterator[tuple[int, str]]:
     """The phases from an event on, that one's own first."""
     later = [(index - begin, phase) for index, phase in trace.phases if index > begin]

@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from ..allocator.caching import ALLOCATE, FREE
 from .accumulation import as_accumulated, held_by_engine
 from .beside import runs_beside
-from .excerpts import Excerpt, Moment, frees_in_order
+from .excerpts import Excerpt, Moment, frees_in_order, insert, left_since
 from .module_names import ModuleNames
 from .operations import cost, operator_name, tensors_in
 from .operator_mode import OperatorMode
@@ -185,6 +185,30 @@ class MemoryRecorder(OperatorMode):
         self.live_bytes += self.trace.sizes[tensor_id]
         self._know(kept.untyped_storage(), tensor_id)
         return kept
+
+    def left_only(self, tensors: Sequence[torch.Tensor], begin: Moment) -> bool:
+        """Whether these, each with memory of its own, are all that is left since a moment."""
+        ids = [self._ids.get(tensor.untyped_storage()._cdata) for tensor in tensors]
+        left = left_since(begin, self.trace)
+        return bool(ids) and len(set(ids)) == len(ids) and left == set(ids)
+
+    @contextmanager
+    def apart(self) -> Iterator[Trace]:
+        """Record what runs in the context, and leaves nothing behind, into a trace of its own."""
+        part, known = Trace(self.trace.batch_size), set(self._ids)
+        before = self.trace, self.live_bytes, self.peak_bytes, self._host_peak_bytes
+        self.trace, self.live_bytes, self.peak_bytes = part, 0, 0
+        try:
+            yield part
+        finally:
+            for address in self._ids.keys() - known:  # kept by a cache, or a cycle
+                del self._ids[address], self._storages[address]
+            self.trace, self.live_bytes, self.peak_bytes, self._host_peak_bytes = before
+
+    def insert(self, part: Trace, begin: Moment, at: Moment, live_bytes: int) -> None:
+        """Record a trace of its own, from a moment on, where so many bytes were alive."""
+        peak = insert(part, begin, self.trace, at)
+        self.peak_bytes = max(self.peak_bytes, live_bytes + peak)
 
     def _remove_hooks(self) -> None:
         for hook in self._hooks:

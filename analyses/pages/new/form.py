@@ -116,8 +116,9 @@ class AnalysisForm(forms.Form):
     question decides which fields count.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, mistake: InvalidInput | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._mistake = mistake
         self.asks_hub: bool = settings.ASKS_HUB
         self.fields |= self._model_inputs()
         for name, described in FIELDS.items():
@@ -195,6 +196,11 @@ class AnalysisForm(forms.Form):
                 '{"model_type": "bert", "hidden_size": 768, …}',
             ),
         }
+
+    def clean(self) -> None:
+        super().clean()
+        if self._mistake is not None:
+            self.add_messages(self._mistake)
 
     @property
     def question(self) -> Question:

@@ -31,13 +31,16 @@ KEPT_BYTES = MAX_CONFIG_BYTES + 1
 """One more than allowed, so that the engine sees that a file is too large."""
 
 
-def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes]]) -> QueryDict:
-    """The fields as sent, cut where they are too long to be right.
+def with_upload(
+    fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes]]
+) -> tuple[QueryDict, InvalidInput | None]:
+    """The fields as sent, cut where they are too long to be right, and the mistake in an upload.
 
     The text of an uploaded config is the field ``config``, and takes the place of a preset that was
     chosen. So it survives an invalid form: a browser does not send the file again. So do the
-    percentiles of an uploaded list of lengths.
+    percentiles of an uploaded list of lengths. A list with a mistake is left out.
     """
+    mistake = None
     filled = fields.copy()
     for name, values in fields.lists():
         if name not in _LONG:
@@ -46,16 +49,11 @@ def with_upload(fields: QueryDict, files: MultiValueDict[str, UploadedFile[bytes
         filled["model"] = OTHER_MODEL
         filled["config"] = upload.read().decode(errors="replace")
     if upload := files.get(LENGTHS_FILE):
-        filled[LENGTHS] = _percentiles(upload.read().decode(errors="replace"))
-    return filled
-
-
-def _percentiles(text: str) -> str:
-    """The percentiles of a list of lengths; the text itself where the form will refuse it."""
-    try:
-        return str(Lengths.parse(text))
-    except InvalidInput:
-        return text
+        try:
+            filled[LENGTHS] = str(Lengths.parse(upload.read().decode(errors="replace")))
+        except InvalidInput as error:
+            filled[LENGTHS], mistake = "", error
+    return filled, mistake
 
 
 class ConfigUploadHandler(FileUploadHandler):

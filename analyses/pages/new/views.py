@@ -50,7 +50,7 @@ def new(request: MemberRequest) -> HttpResponse:
     if request.method == "POST" and (read := form_of_upload(request.POST, request.FILES)):
         form, filled = read
     elif request.method == "POST":
-        form = AnalysisForm(with_upload(request.POST, request.FILES))
+        form = form_of(request)
         if form.is_valid() and (analyses := form.submit(request.user)):
             return _answer_to(request, analyses)
         form.focus_first_error()
@@ -66,6 +66,12 @@ def new(request: MemberRequest) -> HttpResponse:
         "nav": "new",
     }
     return render(request, "new/new.html", context)
+
+
+def form_of(request: HttpRequest) -> AnalysisForm:
+    """The form as sent."""
+    fields, mistake = with_upload(request.POST, request.FILES)
+    return AnalysisForm(fields, mistake=mistake)
 
 
 def _answer_to(request: MemberRequest, analyses: list[Analysis]) -> HttpResponse:
@@ -115,7 +121,7 @@ def _earlier(request: MemberRequest) -> dict[str, str]:
 @require_POST
 def preview(request: MemberRequest) -> HttpResponse:
     """Show what the settings in the form need, or what is wrong with them."""
-    form = AnalysisForm(with_upload(request.POST, request.FILES))
+    form = form_of(request)
     if not form.is_valid():  # its inputs are all text, such as one with a NUL
         return _panel(request, Preview(problems=_problems(form)))
     if form.question is Question.COMPARE:
