@@ -37,7 +37,7 @@ def test_lengths_may_be_sent_one_per_line(api: APIClient, member: User) -> None:
     assert "p50=501,p55=551" in Analysis.objects.get().request["sample_lengths"]
     refused = api.post(URL, body | {"sample_lengths": "12\nlong"}, format="json")
     assert refused.status_code == 400
-    assert "'long' is not a length" in refused.content.decode()
+    assert "'long', entry 2, is not a length" in refused.content.decode()
 
 
 def test_an_answer_with_selected_fields_is_what_the_schema_says(

@@ -418,14 +418,20 @@ class TestTheCommandLine:
         assert answer["caveats"].pop(0).startswith(first)
         assert answer == by_length
 
-    def test_a_file_of_lengths_says_which_sample_to_put_first(
+    @pytest.mark.torch
+    @pytest.mark.usefixtures("small_models")
+    def test_the_answer_for_a_file_of_lengths_says_which_sample_to_put_first(
         self, write: Write, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        path = write("lengths.txt", "100\n\n4000\n70\n4000\n")
-        command = ["analyze", "bert", "--sample-lengths", str(path), "--batching", "longest"]
-        main([*command, "--gpu", "nothing"])  # refused after the file was read
-        said = capsys.readouterr().err
-        assert "The longest sample has index 1, counted from 0 (4,000 tokens): put it first" in said
+        path = write("lengths.txt", "10\n\n32\n7\n32\n")
+        lengths = ["--sample-lengths", str(path), "--batching", "longest"]
+        assert main(["analyze", "bert", "--gpu", "a10", *lengths, "--json"]) == 0
+        (said,) = [
+            caveat
+            for caveat in json.loads(capsys.readouterr().out)["caveats"]
+            if "put it first" in caveat
+        ]
+        assert said.startswith("The longest sample has index 1, counted from 0 (32 tokens): put it")
 
     def test_a_model_limits_the_sample(self, write: Write) -> None:
         limits = SizeLimits(default=128, smallest=1, largest=512)
