@@ -16,7 +16,15 @@ import torch
 
 from benchmarks.step_time.rows import OWN
 from benchmarks.step_time.table import Hosts, Table, as_table, column
-from engine.prediction.kernels import ATTENTIONS, COMPUTING, DEPTHWISE, Format, Kind
+from engine.prediction.kernels import (
+    ATTENTIONS,
+    COMPUTING,
+    DEPTHWISE,
+    OWN_DEPTHWISE,
+    WITHOUT_TENSOR_CORES,
+    Format,
+    Kind,
+)
 from engine.prediction.launches import OF_BERT, Launch
 from engine.prediction.speed_model import GENERATIONS, Generation, SpeedModel
 
@@ -37,13 +45,31 @@ _LAUNCHES = {
 autograd's engine nor the update of a parameter runs any."""
 
 
-_OF_HOPPER = ("earlier", "across", "unaligned_images")
+_OF_HOPPER = ("earlier", "across", "unaligned_images", "relaid_products")
 """Shares that only Hopper's rows show."""
 
 _PRODUCT_KINDS = (Kind.PRODUCT, Kind.BATCHED_PRODUCT)
 _CONVOLUTION_KINDS = tuple(
-    kind for kind in COMPUTING if "CONVOLUTION" in kind.name and kind not in DEPTHWISE
+    kind for kind in COMPUTING if "CONVOLUTION" in kind.name and kind not in WITHOUT_TENSOR_CORES
 )
+
+_SHARES = {
+    Kind.DEPTHWISE_CONVOLUTION: 0.3,
+    Kind.DEPTHWISE_CONVOLUTION_BACKWARD: 0.3,
+    Kind.OWN_DEPTHWISE_CONVOLUTION: 0.085,
+    Kind.OWN_DEPTHWISE_CONVOLUTION_BACKWARD: 0.05,
+    Kind.SINGLE_DEPTHWISE_CONVOLUTION: 0.02,
+    Kind.SINGLE_DEPTHWISE_CONVOLUTION_BACKWARD: 0.02,
+    Kind.LONG_CONVOLUTION: 0.2,
+    Kind.LONG_CONVOLUTION_BACKWARD: 0.5,
+    # Those of NeuSight, over what Winograd gains them.
+    Kind.CONVOLUTION: 1.0,
+}
+"""Shares to begin with, where not 0.6.
+
+PyTorch's own depthwise kernels and those of long windows as in our profiles of EfficientNet,
+wav2vec 2.0 and HuBERT. cuDNN's in fp32 with the channels last is what is left of ConvNeXt's step.
+"""
 
 JOULES = {
     "pascal": (20e-12, 20e-12),
@@ -107,8 +133,12 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
         "across": Constant(0.65, 0.2),
         # Our own convolutions of three colours: 24 to 57 TFLOP/s in any format.
         "unaligned_images": Constant(0.12, 0.5),
+        # Our own convolutions of one pixel moved what they read and write once on our H100.
+        "relaid_products": Constant(0.05, 0.5),
         "relaid.tensor": Constant(1.0, 0.7),
         "relaid.depthwise": Constant(0.5, 0.7),
+        # Our own kernels: 1.9 TFLOP/s over 9 taps and 2.9 over 25, whatever the channels.
+        "own_depthwise.half_inner": Constant(11, 0.2),
         "product.half_inner": Constant(64, 0.7),
         "product.half_tiles": Constant(0.3, 0.5),
         "convolution.half_inner": Constant(64, 0.7),
@@ -140,10 +170,10 @@ def constants(gpu_names: Iterable[str]) -> dict[str, Constant]:
     found["LAYER_NORM_BACKWARD.bandwidth"] = Constant(0.5, 0.25)
     found["LAYER_NORM_BACKWARD.asking"] = Constant(120e9, 0.5)
     for kind in (kind for kind in COMPUTING if kind is not Kind.PRODUCT):
-        start = 0.3 if kind in DEPTHWISE else 0.6
-        found[f"{kind.name}.compute"] = Constant(start, 0.5)
-    # Those of NeuSight, over what Winograd gains them.
-    found["CONVOLUTION.compute"] = Constant(1.0, 0.15)
+        found[f"{kind.name}.compute"] = Constant(_SHARES.get(kind, 0.6), 0.5)
+    found["CONVOLUTION.compute"] = Constant(_SHARES[Kind.CONVOLUTION], 0.15)
+    # Our H200 moved 0.9 to 1.1 TB/s in copies of fp32 rows that lie across memory.
+    found["TRANSPOSE.bandwidth"] = Constant(0.3, 0.25)
     for name in GENERATIONS.values():
         single, half = JOULES[name]
         found[f"{name}.joules.fp32"] = Constant(single, 0.05)
@@ -239,6 +269,8 @@ def _shape(values: Callable[[str], Any], kind: Kind, name: str) -> Any:
         return values(f"convolution.{name}")
     if kind in DEPTHWISE and name == "half_columns":
         return values("depthwise.half_columns")
+    if kind in OWN_DEPTHWISE and name == "half_inner":
+        return values("own_depthwise.half_inner")
     if kind in ATTENTIONS and name != "half_tiles":
         return values(f"{kind.name}.{name}")
     if kind in _PRODUCT_KINDS and name != "half_columns":

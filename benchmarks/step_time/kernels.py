@@ -171,8 +171,9 @@ def _product(operator: str, dtype: str, shape: Sequence[int]) -> Operation:
 
 def _convolution(dtype: str, shape: Sequence[int]) -> Operation:
     images, inputs, outputs, filter_side, side, stride, padding = shape
-    positions = images * ((side + 2 * padding - filter_side) // stride + 1) ** 2
-    taps = filter_side**2
+    pixels = ((side + 2 * padding - filter_side) // stride + 1) ** 2
+    positions, taps = images * pixels, filter_side**2
+    is_product = taps == 1 and pixels == side**2
     numbers = images * inputs * side**2 + outputs * inputs * taps + positions * outputs
     return Operation(
         "aten.convolution",
@@ -180,7 +181,7 @@ def _convolution(dtype: str, shape: Sequence[int]) -> Operation:
         2 * positions * outputs * inputs * taps,
         _BYTES[dtype] * numbers,
         "forward",
-        (positions, outputs, inputs, taps, 1),
+        (positions, outputs, inputs, taps, 1, pixels * is_product),
     )
 
 

@@ -35,11 +35,11 @@ _LAST_OF_FIRST_H200 = "resnet-101"
 """The rows of the first machine end with it (``benchmarks/data/README.md``)."""
 _MIN_SHARE = 0.05
 """Kinds that take less of a step's time on the GPU decide nothing."""
-_UNLIKE = ("GROUPED", "ODD_GROUPED", "DEPTHWISE")
-"""Convolutions whose speed depends on more than their kind: with 16 groups, wav2vec 2.0's over 128
-positions ran at a thirtieth of its rate on the H200."""
+_UNLIKE = ("GROUPED", "ODD_GROUPED", "DEPTHWISE", "LONG")
+"""Convolutions whose speed depends on more than their kind: over the 128 taps of wav2vec 2.0, the
+forward pass ran at a sixth of HuBERT's rate."""
 _OPERATOR, _FROM_HOST = "aten::", "HtoD"
-_CONVOLUTION = "convolution"
+_CONVOLUTION, _OWN_DEPTHWISE = "convolution", "_conv_depthwise"
 _BACKWARD = "backward"
 
 
@@ -152,11 +152,11 @@ def _kind(name: str, shapes: str) -> Kind:
     phase = _BACKWARD if _BACKWARD in name else "forward"
     if name.startswith(("_fused_", "_foreach_")):
         phase = "optimizer"
-    if _CONVOLUTION not in name:
+    if not name.startswith(_OWN_DEPTHWISE) and _CONVOLUTION not in name:
         # PyTorch's own batch norm is told by its number format in a trace, here by its name.
         dtype = "bfloat16" if name.startswith("native_batch_norm") else "float32"
         return kind_of(Operation(f"aten.{name}", dtype, 0, 0, phase))
     images, weight = json.loads(shapes)[phase == _BACKWARD :][:2]
-    shape = (1, weight[0], weight[1], math.prod(weight[2:]), images[1] // weight[1])
+    shape = (1, weight[0], weight[1], math.prod(weight[2:]), images[1] // weight[1], 0)
     suffix = "_backward" if phase == _BACKWARD else ""
     return kind_of(Operation(f"aten.convolution{suffix}", "float32", 0, 0, phase, shape))

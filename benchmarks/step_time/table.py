@@ -49,6 +49,7 @@ class Table:
             "columns",
             "tiles",
             "relaid",
+            "per_image",
             "unaligned",
             "blocks",
             "across",
@@ -82,7 +83,7 @@ class Table:
             speed=1.0,
             **{
                 name: cast(Any, torch.stack([_tensor(getattr(one, name)) for one in rates])[gpu])
-                for name in ("earlier", "across", "unaligned_images")
+                for name in ("earlier", "across", "unaligned_images", "relaid_products")
             },
         )
         computing = model.computing_seconds(self._kernels, cast(Any, here.flops_per_second), here)

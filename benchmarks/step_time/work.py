@@ -29,7 +29,7 @@ LOW, HIGH = 2, 3
 """The two batch sizes that are traced; they give all others."""
 
 _GROUPS = {
-    "ELEMENTS": (Kind.COPY, Kind.ELEMENTWISE, Kind.UNROLLED),
+    "ELEMENTS": (Kind.COPY, Kind.ELEMENTWISE, Kind.UNROLLED, Kind.TRANSPOSE),
     "ATTENTION": ATTENTIONS,
 }
 """Kinds that a profile by operator does not tell apart: it does not say how tensors lie in memory,

@@ -81,7 +81,7 @@ def _tables(fitted: Fitted, rows: Sequence[Row]) -> Iterator[str]:
         yield f"joules_per_flop = {_by_format(generation.joules_per_flop)}"
         yield f"flops = {_by_format(generation.flops)}"
         yield f"bandwidth = {generation.bandwidth:.3g}"
-        for share in ("earlier", "across", "unaligned_images"):
+        for share in ("earlier", "across", "unaligned_images", "relaid_products"):
             yield f"{share} = {getattr(generation, share):.3g}"
     yield "\n# Seconds that the hosts of our own measurements took for a launch\n[host]"
     for source, seconds in fitted.hosts.items():

@@ -36,13 +36,13 @@ def _operations(row: Row) -> list[tuple[Operation, int]]:
         (
             Operation(
                 "aten.convolution", dtype, 9 * flops, 999 * rows, "forward",
-                (rows, 512, 512, 9, 1), row.channels_last,
+                (rows, 512, 512, 9, 1, 0), row.channels_last,
             ),
             5,
         ),
         (
             Operation("aten.convolution", dtype, 9 * rows, 999 * rows, "forward",
-                      (rows, 64, 1, 9, 64)),
+                      (rows, 64, 1, 9, 64, 0)),
             3,
         ),
         (Operation("aten.gelu", dtype, 0, 2048 * rows, "forward"), 40),
@@ -147,6 +147,7 @@ def test_kernels_of_a_profile_are_counted_by_group() -> None:
         ("aten::convolution_backward", "[[8, 4, 9, 9], [8, 3, 9, 9], [4, 3, 1, 1]]", 1, 2e6),
         ("aten::native_batch_norm", "[[8, 4, 9, 9]]", 1, 4e6),
         ("aten::_fused_adamw_", "[]", 1, 5e6),
+        ("aten::_conv_depthwise2d", "[[8, 64, 9, 9], [64, 1, 3, 3], []]", 1, 2e6),
         ("aten::copy_", "[[8, 3, 9, 9]]", 1, 7e6),
         ("Memcpy HtoD (Pageable -> Device)", "[]", 1, 6e6),
         ("some_kernel<float>", "[]", 9, 9e6),  # its operator has its time already
@@ -156,6 +157,7 @@ def test_kernels_of_a_profile_are_counted_by_group() -> None:
         "CONVOLUTION": 1.0,
         "POINTWISE_CONVOLUTION_BACKWARD": 2.0,
         "OWN_BATCH_NORM": 4.0,
+        "OWN_DEPTHWISE_CONVOLUTION": 2.0,
         "FUSED_OPTIMIZER": 5.0,
         "ELEMENTS": 1.0,
     }
@@ -171,7 +173,7 @@ def test_our_own_rows_are_those_that_were_timed() -> None:
     assert all(row.seconds > 0 for row in rows)
     kernels = [row for row in rows if row.kind]
     assert len({(row.gpu, row.trace, row.batch) for row in kernels}) == 8 + 25
-    assert not any("DEPTHWISE" in row.kind or "GROUPED" in row.kind for row in kernels)
+    assert not any(row.kind.startswith(("DEPTHWISE", "GROUPED", "LONG")) for row in kernels)
     whole = {row.work_name: row.seconds for row in steps}
     for name, seconds in whole.items():  # kernels of a step run one after another
         assert sum(one.seconds for one in kernels if one.work_name == name) <= 1.06 * seconds

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ..tracing.trace import Operation
+from ..tracing.trace import TRANSPOSE, Operation
 
 
 class Kind(IntEnum):
@@ -40,6 +40,14 @@ class Kind(IntEnum):
     FUSED_OPTIMIZER = 25
     UNROLLED = 26
     EFFICIENT_ATTENTION = 27
+    CUDNN_ATTENTION = 28
+    OWN_DEPTHWISE_CONVOLUTION = 29
+    OWN_DEPTHWISE_CONVOLUTION_BACKWARD = 30
+    SINGLE_DEPTHWISE_CONVOLUTION = 31
+    SINGLE_DEPTHWISE_CONVOLUTION_BACKWARD = 32
+    LONG_CONVOLUTION = 33
+    LONG_CONVOLUTION_BACKWARD = 34
+    TRANSPOSE = 35
 
 
 class Format(IntEnum):
@@ -53,6 +61,10 @@ class Format(IntEnum):
 FORMATS = len(Format)
 
 DEPTHWISE = (Kind.DEPTHWISE_CONVOLUTION, Kind.DEPTHWISE_CONVOLUTION_BACKWARD)
+OWN_DEPTHWISE = (Kind.OWN_DEPTHWISE_CONVOLUTION, Kind.OWN_DEPTHWISE_CONVOLUTION_BACKWARD)
+SINGLE_DEPTHWISE = (Kind.SINGLE_DEPTHWISE_CONVOLUTION, Kind.SINGLE_DEPTHWISE_CONVOLUTION_BACKWARD)
+LONG = (Kind.LONG_CONVOLUTION, Kind.LONG_CONVOLUTION_BACKWARD)
+WITHOUT_TENSOR_CORES = (*DEPTHWISE, *OWN_DEPTHWISE, *SINGLE_DEPTHWISE, *LONG)
 BATCH_NORMS = (
     Kind.BATCH_NORM,
     Kind.BATCH_NORM_BACKWARD,
@@ -60,10 +72,10 @@ BATCH_NORMS = (
     Kind.OWN_BATCH_NORM_BACKWARD,
 )
 LAYER_NORMS = (Kind.LAYER_NORM, Kind.LAYER_NORM_BACKWARD)
-ATTENTIONS = (Kind.ATTENTION, Kind.EFFICIENT_ATTENTION)
+ATTENTIONS = (Kind.ATTENTION, Kind.EFFICIENT_ATTENTION, Kind.CUDNN_ATTENTION)
 COMPUTING = (
     *(kind for kind in Kind if kind <= Kind.DEPTHWISE_CONVOLUTION_BACKWARD),
-    Kind.EFFICIENT_ATTENTION,
+    *(kind for kind in Kind if Kind.EFFICIENT_ATTENTION <= kind <= Kind.LONG_CONVOLUTION_BACKWARD),
 )
 """The kinds with FLOPs; the others only move bytes."""
 
@@ -91,6 +103,17 @@ _BYTES = {"float16": 2, "bfloat16": 2}
 _GROUPS_AT_ONCE = 32
 """With the channels last, ResNeXts with 32 and 64 groups run several times faster than RegNets and
 NFNets with other numbers of them; with the channels first, all run alike."""
+
+_MIN_PIXELS_OF_PRODUCT = 400
+"""From this many pixels on, cuDNN multiplies the channels of an image as they lie in memory where
+each pixel depends on one alone: on our H100 so at 28 by 28 pixels, at 2.5 to 2.9 TB/s, and no
+longer at 14 by 14. Rows that do not begin at multiples of 16 bytes, as those of DETR's 50 by 67
+pixels, took three times as long."""
+_LOADED_BYTES = 16
+
+_MAX_SHORT_WINDOW = 32
+"""Assumed: convolutions in groups over 9 taps use tensor cores, those over 128 taps of wav2vec 2.0
+and HuBERT reached 4 to 48 TFLOP/s in bf16 and TF32 alike on our H200."""
 
 _PRODUCTS = {
     "aten.mm": Kind.PRODUCT,
@@ -122,6 +145,7 @@ _NAMED = {
         ),
         Kind.COPY,
     ),
+    TRANSPOSE: Kind.TRANSPOSE,
     **dict.fromkeys(
         ("aten.sum", "aten.mean", "aten.linalg_vector_norm", "aten.var_mean", "aten.amax"),
         Kind.REDUCTION,
@@ -137,6 +161,7 @@ _OWN = {
 }
 _PARTS = (
     ("efficient_attention", Kind.EFFICIENT_ATTENTION),
+    ("cudnn_attention", Kind.CUDNN_ATTENTION),
     ("attention", Kind.ATTENTION),
     ("batch_norm_backward", Kind.BATCH_NORM_BACKWARD),
     ("layer_norm_backward", Kind.LAYER_NORM_BACKWARD),
@@ -191,12 +216,14 @@ class Kernel:
         tiles: Number of tiles of :data:`TILE` by :data:`TILE` in the result.
         relaid: 1 for a convolution whose images have to be laid out anew, else 0: tensor cores want
             their channels last, PyTorch's depthwise kernels want them first.
+        per_image: 1 for one of these that is a product of matrices for each image, aligned and
+            large, which Hopper's kernels do not lay out anew, else 0.
         unaligned: 1 for a product or a convolution on tensor cores whose rows or channels are not
             :data:`ALIGNED`, else 0.
-        blocks: Number of blocks of threads, where it may be too small to fill a GPU; else 0.
-            PyTorch's own batch norms run one for each channel
-            (``aten/src/ATen/native/cuda/Normalization.cuh``), the backward pass of a layer norm a
-            few for its weights.
+        blocks: Number of blocks of threads, where it may be too small to fill a GPU; else 0. Batch
+            norms with the channels first run one for each channel, PyTorch's own
+            (``aten/src/ATen/native/cuda/Normalization.cuh``) and cuDNN's, the backward pass of a
+            layer norm a few for its weights.
         across: 1 for a product in TF32 whose matrices both lie across its sums, as those of the
             weights' gradients do, else 0.
     """
@@ -209,6 +236,7 @@ class Kernel:
     columns: float = 1.0
     tiles: float = 1.0
     relaid: float = 0.0
+    per_image: float = 0.0
     unaligned: float = 0.0
     blocks: float = 0.0
     across: float = 0.0
@@ -235,18 +263,34 @@ def kernel_of(operation: Operation, *, tf32: bool, tf32_products: bool) -> Kerne
     if not shape:
         return Kernel(kind, unit, flops, moved)
     if kind in BATCH_NORMS:
-        return Kernel(kind, unit, flops, moved, blocks=shape[0] * float(kind in _OWN.values()))
+        first = float(not operation.channels_last)
+        return Kernel(kind, unit, flops, moved, blocks=first * shape[0])
     if operation.name in _PRODUCTS:
         return _product(operation, kind, unit)
-    positions, first, second, taps, groups = shape
+    positions, first, second, taps, groups, _ = shape
     last = operation.channels_last
-    if kind in DEPTHWISE:  # no product of matrices: no tensor cores
+    if kind in DEPTHWISE:
         return Kernel(kind, Format.FP32, flops, moved, columns=first, relaid=float(last))
+    if kind in OWN_DEPTHWISE:
+        return _own_depthwise(operation, kind)
+    if kind in WITHOUT_TENSOR_CORES:
+        return Kernel(kind, Format.FP32, flops, moved)
     columns = first // groups
     tiles = groups * _tiles(positions, columns)
     relaid = float(groups == 1 and not last)
     unaligned = float(unit is not Format.FP32 and second % ALIGNED != 0)
-    return Kernel(kind, unit, flops, moved, second * taps, columns, tiles, relaid, unaligned)
+    return Kernel(
+        kind,
+        unit,
+        flops,
+        moved,
+        second * taps,
+        columns,
+        tiles,
+        relaid,
+        per_image=float(_is_product_per_image(operation)),
+        unaligned=unaligned,
+    )
 
 
 def _product(operation: Operation, kind: Kind, unit: Format) -> Kernel:
@@ -262,6 +306,28 @@ def _product(operation: Operation, kind: Kind, unit: Format) -> Kernel:
         unaligned=float(unit is not Format.FP32 and not _aligned(operation)),
         across=float(unit is Format.TF32 and any(layout)),
     )
+
+
+def _is_product_per_image(operation: Operation) -> bool:
+    """Whether cuDNN may multiply the channels of each image as they lie in memory."""
+    pixels = operation.shape[-1]
+    is_aligned = pixels * _BYTES.get(operation.dtype, 4) % _LOADED_BYTES == 0
+    return is_aligned and pixels >= _MIN_PIXELS_OF_PRODUCT
+
+
+def _own_depthwise(operation: Operation, kind: Kind) -> Kernel:
+    """PyTorch's own kernels: one thread visits all taps of each element of its result.
+
+    The gradient of the images visits them for each element of the images, which a stride makes more
+    than those of the result.
+    """
+    positions, channels, _, taps, *_ = operation.shape
+    flops: float = operation.flops
+    if kind is Kind.OWN_DEPTHWISE_CONVOLUTION_BACKWARD:
+        # Both gradients: it reads two tensors and writes one, two of them of the images' size.
+        elements = operation.bytes_moved / _BYTES.get(operation.dtype, 4)
+        flops = taps * (elements + positions * channels)
+    return Kernel(kind, Format.FP32, flops, operation.bytes_moved, inner=taps)
 
 
 def _layer_norm(operation: Operation, kind: Kind, unit: Format) -> Kernel:
@@ -333,16 +399,31 @@ def _by_own_batch_norm(operation: Operation) -> bool:
 
 
 def _convolution(operation: Operation) -> Kind:
-    _, _, channels_of_a_group, taps, groups = operation.shape
+    _, _, channels_of_a_group, taps, groups, _ = operation.shape
     if groups == 1:
         kind = Kind.POINTWISE_CONVOLUTION if taps == 1 else Kind.CONVOLUTION
     elif channels_of_a_group == 1:
-        kind = Kind.DEPTHWISE_CONVOLUTION
+        kind = _depthwise(operation)
+    elif taps > _MAX_SHORT_WINDOW:
+        kind = Kind.LONG_CONVOLUTION
     elif operation.channels_last and groups % _GROUPS_AT_ONCE:
         kind = Kind.ODD_GROUPED_CONVOLUTION
     else:
         kind = Kind.GROUPED_CONVOLUTION
     return Kind[f"{kind.name}_BACKWARD"] if operation.name.endswith("backward") else kind
+
+
+def _depthwise(operation: Operation) -> Kind:
+    """By cuDNN in fp16 or with the channels last, else by PyTorch's own kernel.
+
+    ``use_cudnn_depthwise`` in ``aten/src/ATen/native/Convolution.cpp``.
+    """
+    if operation.dtype == "float16":
+        return Kind.DEPTHWISE_CONVOLUTION
+    if not operation.channels_last:
+        return Kind.OWN_DEPTHWISE_CONVOLUTION
+    is_half = operation.dtype in _BYTES
+    return Kind.DEPTHWISE_CONVOLUTION if is_half else Kind.SINGLE_DEPTHWISE_CONVOLUTION
 
 
 def _format(operation: Operation, tf32: bool, tf32_products: bool) -> Format:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from ..tracing.trace import Operation
+from ..tracing.trace import TRANSPOSE, Operation
 from .kernels import Kind, kind_of
 
 LAUNCH_RANGE = 15e-6, 60e-6
@@ -37,7 +37,7 @@ OF_BERT = {
 }
 """The operations of a training step of BERT base in fp32 with AdamW."""
 
-_CASTS = ("aten._to_copy", "aten.copy_")
+_CASTS = ("aten._to_copy", "aten.copy_", TRANSPOSE)
 _FUNCTIONS = (
     Kind.BATCHED_PRODUCT,
     Kind.SOFTMAX,

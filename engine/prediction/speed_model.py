@@ -28,6 +28,10 @@ _STEP_TIMES = ("step_time.py", "kernels.py", "speed_model.py", "step_time.toml")
 _SHARPNESS = 3
 """Sharpness with which a power limit sets in: at half of it 4% are lost, where they meet 21%."""
 
+_BLOCKS_AT_ONCE = 2
+"""Blocks of threads that a multiprocessor runs at once, where these are few and large: 1,024 of the
+2,048 threads that it has on GPUs of data centres."""
+
 GENERATIONS = {
     6.1: "pascal",
     7.0: "volta",
@@ -56,6 +60,8 @@ class Generation:
             the sums: Hopper's instructions read TF32 along them only.
         unaligned_images: Factor on the share that convolutions reach whose channels are not
             aligned, such as three colours.
+        relaid_products: Factor on the bytes that are laid out anew of convolutions that are a
+            product of matrices for each image.
     """
 
     joules_per_flop: Sequence[float]
@@ -64,6 +70,7 @@ class Generation:
     earlier: float
     across: float
     unaligned_images: float
+    relaid_products: float
 
 
 @dataclass(frozen=True)
@@ -123,8 +130,11 @@ class SpeedModel:
         of what either would take alone.
         """
         again = kernel.relaid * self.relaid[kernel.kind * FORMATS + kernel.format]
+        again = again * (1 - kernel.per_image * (1 - rates.relaid_products))
         moved = kernel.bytes_moved * (1 + again)
-        blocks = kernel.blocks + (kernel.blocks == 0) * rates.multiprocessors
+        at_once = _BLOCKS_AT_ONCE * rates.multiprocessors
+        few = kernel.blocks * at_once / (kernel.blocks + at_once)
+        blocks = few + (kernel.blocks == 0) * rates.multiprocessors
         asked = self.asking[kernel.kind] * blocks / (1 + self.half_row[kernel.kind] / kernel.inner)
         sustained = rates.bytes_per_second * self.bandwidth[kernel.kind]
         return moved * (1 / sustained + 1 / asked)
@@ -174,6 +184,7 @@ class SpeedModel:
             earlier=generation.earlier,
             across=generation.across,
             unaligned_images=generation.unaligned_images,
+            relaid_products=generation.relaid_products,
         )
 
 
@@ -186,7 +197,7 @@ class Rates:
         bytes_per_second: Bandwidth of its memory.
         multiprocessors: Number of multiprocessors.
         speed: The factor of this GPU, part of both rates.
-        earlier, across, unaligned_images: As in its :class:`Generation`.
+        earlier, across, unaligned_images, relaid_products: As in its :class:`Generation`.
     """
 
     flops_per_second: Sequence[float]
@@ -196,6 +207,7 @@ class Rates:
     earlier: float
     across: float
     unaligned_images: float
+    relaid_products: float
 
 
 def _within_power(peak: float, limit: float) -> float:
@@ -262,6 +274,7 @@ def _generation(fields: dict[str, Any]) -> Generation:
         earlier=fields["earlier"],
         across=fields["across"],
         unaligned_images=fields["unaligned_images"],
+        relaid_products=fields["relaid_products"],
     )
 
 

@@ -24,7 +24,7 @@ def operation(
 
 
 def convolution(groups: int, taps: int = 9, *, last: bool = False, name: str = "") -> Operation:
-    shape = (1000, PER_GROUP * groups, PER_GROUP, taps, groups)
+    shape = (1000, PER_GROUP * groups, PER_GROUP, taps, groups, 0)
     return Operation(f"aten.convolution{name}", "float16", 10**9, 10**6, "forward", shape, last)
 
 
@@ -43,6 +43,8 @@ def convolution(groups: int, taps: int = 9, *, last: bool = False, name: str = "
         ("aten.native_batch_norm_backward", Kind.BATCH_NORM_BACKWARD),
         ("aten._scaled_dot_product_flash_attention", Kind.ATTENTION),
         ("aten._scaled_dot_product_efficient_attention_backward", Kind.EFFICIENT_ATTENTION),
+        ("aten._scaled_dot_product_cudnn_attention", Kind.CUDNN_ATTENTION),
+        ("memorymark.transpose", Kind.TRANSPOSE),
         ("aten.embedding_dense_backward", Kind.LOOKUP),
         ("aten.max_pool2d_with_indices", Kind.LOOKUP),
         ("aten.never_heard_of", Kind.ELEMENTWISE),
@@ -83,8 +85,72 @@ def test_convolutions_are_told_apart_by_groups_taps_and_layout() -> None:
     assert kind_of(convolution(4)) is Kind.GROUPED_CONVOLUTION
     assert kind_of(convolution(4, last=True)) is Kind.ODD_GROUPED_CONVOLUTION
     assert kind_of(convolution(64, last=True)) is Kind.GROUPED_CONVOLUTION
-    alone = operation("aten.convolution", (1000, 64, 1, 9, 64))
+    alone = operation("aten.convolution", (1000, 64, 1, 9, 64, 0))
     assert kind_of(alone) is Kind.DEPTHWISE_CONVOLUTION
+
+
+def test_only_short_windows_use_tensor_cores_in_groups() -> None:
+    for last in (False, True):
+        assert kind_of(convolution(16, taps=128, last=last)) is Kind.LONG_CONVOLUTION
+    assert kind_of(convolution(1, taps=128)) is Kind.CONVOLUTION
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pixels", "per_image"),
+    [
+        ("bfloat16", 28 * 28, 1),
+        ("float32", 28 * 28, 1),
+        ("bfloat16", 14 * 14, 0),
+        ("bfloat16", 50 * 67, 0),  # not aligned
+        ("bfloat16", 0, 0),  # strided
+    ],
+)
+def test_large_aligned_images_are_a_product_each(dtype: str, pixels: int, per_image: int) -> None:
+    pointwise = operation("aten.convolution", (10**5, 64, 64, 1, 1, pixels), dtype=dtype)
+    kernel = kernel_of(pointwise, tf32=True, tf32_products=True)
+    assert kernel is not None
+    assert (kernel.relaid, kernel.per_image) == (1, per_image)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "last", "kind"),
+    [
+        ("float16", False, Kind.DEPTHWISE_CONVOLUTION),
+        ("float16", True, Kind.DEPTHWISE_CONVOLUTION),
+        ("bfloat16", True, Kind.DEPTHWISE_CONVOLUTION),
+        ("bfloat16", False, Kind.OWN_DEPTHWISE_CONVOLUTION),
+        ("float32", False, Kind.OWN_DEPTHWISE_CONVOLUTION),
+        ("float32", True, Kind.SINGLE_DEPTHWISE_CONVOLUTION),
+    ],
+)
+def test_depthwise_convolutions_are_told_apart_by_whose_kernel_it_is(
+    dtype: str, last: bool, kind: Kind
+) -> None:
+    alone = operation("aten.convolution", (1000, 64, 1, 9, 64, 0), dtype=dtype)
+    found = kernel_of(replace(alone, channels_last=last), tf32=True, tf32_products=True)
+    assert found is not None
+    assert (found.kind, found.format) == (kind, Format.FP32)  # no matrices, no tensor cores
+
+
+def test_pytorchs_own_depthwise_kernels_visit_every_element_of_the_images() -> None:
+    pixels, channels, taps = 1000, 64, 9
+
+    def flops(stride: int) -> float:
+        images, result = channels * pixels * stride**2, channels * pixels
+        backward = Operation(
+            "aten.convolution_backward",
+            "bfloat16",
+            4 * result * taps,
+            2 * (2 * images + result),
+            "backward",
+            (pixels, channels, 1, taps, channels, 0),
+        )
+        kernel = kernel_of(backward, **NO_TF32)
+        assert kernel is not None
+        return kernel.flops
+
+    assert flops(1) == 4 * channels * pixels * taps
+    assert flops(2) == 2.5 * flops(1)
 
 
 def test_a_product_has_as_many_tiles_as_cover_it() -> None:
@@ -123,7 +189,7 @@ def test_only_tf32_products_need_matrices_along_the_sums() -> None:
     [
         ("aten.mm", (1, 8, 8, 8), False, Format.FP32),
         ("aten.mm", (1, 8, 8, 8), True, Format.TF32),
-        ("aten.convolution", (1, 8, 8, 9, 1), False, Format.TF32),
+        ("aten.convolution", (1, 8, 8, 9, 1, 0), False, Format.TF32),
     ],
 )
 def test_only_convolutions_use_tf32_unasked(

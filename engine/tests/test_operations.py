@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
 
-from engine.tracing.operations import cost
-from engine.tracing.trace import Operation
+from engine.tracing.operations import cost, work
+from engine.tracing.trace import TRANSPOSE, Operation
 
 _aten = torch.ops.aten
 BATCH, HEADS, LENGTH, WIDTH = 2, 8, 16, 4
@@ -167,11 +167,26 @@ def test_a_convolution_says_its_channels_taps_and_groups() -> None:
     images, weight = _meta(3, 8, 8, 8), _meta(16, 2, 3, 5)
     settings = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 4)
     done = _cost_of(_aten.convolution.default, images, weight, *settings)
-    assert done.shape == (3 * 6 * 4, 16, 2, 15, 4)
+    assert done.shape == (3 * 6 * 4, 16, 2, 15, 4, 0)
     assert done.flops == 2 * 3 * 6 * 4 * 16 * 2 * 15
     assert not done.channels_last
     images = images.to(memory_format=torch.channels_last)
     assert _cost_of(_aten.convolution.default, images, weight, *settings).channels_last
+
+
+@pytest.mark.parametrize(
+    ("taps", "stride", "pixels"), [(1, 1, 64), (1, 2, 0), (3, 1, 0)], ids=["1x1", "strided", "3x3"]
+)
+def test_a_convolution_says_whether_it_is_a_product_per_image(
+    taps: int, stride: int, pixels: int
+) -> None:
+    images, weight = _meta(3, 8, 8, 8), _meta(16, 8, taps, taps)
+    settings = ([stride] * 2, [taps // 2] * 2, [1, 1], False, [0, 0], 1)
+    done = _cost_of(_aten.convolution.default, images, weight, None, *settings)
+    assert done.shape[-1] == pixels
+    gradient = _meta(3, 16, 8 // stride, 8 // stride)
+    backward = (gradient, images, weight, None, *settings, [True, True, False])
+    assert _cost_of(_aten.convolution_backward.default, *backward).shape == done.shape
 
 
 def test_an_embedding_moves_the_rows_it_looks_up_and_not_its_table() -> None:
@@ -256,6 +271,39 @@ def test_norms_say_their_channels_and_their_rows() -> None:
     assert batch.shape == (6,)
     layer = _cost_of(_aten.native_layer_norm.default, images, [4, 4], None, None, 1e-5)
     assert layer.shape == (16,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_norm_copies_rows_that_lie_across_memory(dtype: torch.dtype) -> None:
+    patches, tokens = _meta(4, 16, 8, dtype=dtype).mT, _meta(4, 8, 16, dtype=dtype)
+    statistics, size = _meta(4, 8, 1), patches.nbytes
+
+    def copies(func: Any, *tensors: torch.Tensor) -> list[int]:
+        *first, norm = work("forward", func, (*tensors, [16], *rest[func]), {}, tokens)
+        assert norm.name == str(func._overloadpacket)
+        assert all(one.name == TRANSPOSE for one in first)
+        return [one.bytes_moved for one in first]
+
+    forward = _aten.native_layer_norm.default
+    backward = _aten.native_layer_norm_backward.default
+    weight = _meta(16)
+    rest: dict[Any, tuple[Any, ...]] = {
+        forward: (weight, weight, 1e-5),
+        backward: (statistics, statistics, weight, weight, [True] * 3),
+    }
+    assert copies(forward, tokens) == []
+    assert copies(forward, patches) == [2 * size]
+    assert copies(backward, tokens, tokens) == []
+    assert copies(backward, tokens, patches) == [2 * size]
+    assert copies(backward, patches, patches) == [2 * size] * 2
+
+
+def test_a_roll_moves_its_tensor_once_for_each_dimension() -> None:
+    windows = _meta(2, 8, 8, 16)
+    along_one = _cost_of(_aten.roll.default, windows, [3], [1])
+    along_two = _cost_of(_aten.roll.default, windows, [3, 3], [1, 2])
+    assert along_one.bytes_moved == 2 * windows.nbytes
+    assert along_two.bytes_moved == 2 * along_one.bytes_moved
 
 
 def test_products_of_experts_are_those_of_all_their_rows() -> None:

@@ -52,7 +52,7 @@ def product(dtype: str = "float32", flops: int = 10**13, phase: str = "forward")
 
 
 def convolution(dtype: str = "float32") -> Operation:
-    return work("aten.convolution", dtype, 10**13, 0, shape=(10**7, 512, 512, 9, 1))
+    return work("aten.convolution", dtype, 10**13, 0, shape=(10**7, 512, 512, 9, 1, 0))
 
 
 def gpu_seconds(operation: Operation, precision: Precision = FP32) -> float:
@@ -136,13 +136,15 @@ def test_rows_that_are_not_aligned_cost_hopper_more_than_ampere() -> None:
     assert loss("h100") > 1.3 * loss("a100-80gb")
 
 
-def test_pytorchs_own_batch_norm_is_slow_with_few_channels() -> None:
-    def seconds(channels: int, dtype: str) -> float:
+def test_a_batch_norm_is_slow_with_few_channels_unless_they_are_last() -> None:
+    def seconds(channels: int, dtype: str, *, last: bool = False) -> float:
         norm = work("aten.native_batch_norm", dtype, 0, 10**9, shape=(channels,))
-        return gpu_seconds(norm)
+        return gpu_seconds(replace(norm, channels_last=last))
 
-    assert seconds(16, "bfloat16") > 2 * seconds(512, "bfloat16")
-    assert seconds(16, "float16") == seconds(512, "float16")  # cuDNN's
+    for dtype in ("bfloat16", "float16"):
+        assert seconds(16, dtype) > 2 * seconds(512, dtype)
+        assert seconds(16, dtype, last=True) == seconds(512, dtype, last=True)
+    assert seconds(64, "bfloat16") > 2 * seconds(64, "float16")  # PyTorch's own and cuDNN's
 
 
 def test_a_layer_norm_is_slow_over_short_rows() -> None:
@@ -182,7 +184,7 @@ def test_hopper_computes_in_tf32_slower_across_the_sums() -> None:
 
 def test_hopper_convolves_three_colours_no_faster_in_half_precision_than_in_fp32() -> None:
     def seconds(dtype: str, channels: int) -> float:
-        shape = (128 * 14 * 14, 768, channels, 256, 1)
+        shape = (128 * 14 * 14, 768, channels, 256, 1, 0)
         flops = 2 * 128 * 14 * 14 * 768 * channels * 256
         images = work("aten.convolution", dtype, flops, 0, shape=shape)
         return predict_step_seconds([images], GPUS["h100"], FP32)
@@ -278,7 +280,7 @@ def test_a_gpu_of_little_power_does_not_reach_its_peak() -> None:
 
 
 def test_images_with_their_channels_first_are_laid_out_anew_for_tensor_cores() -> None:
-    first = work("aten.convolution", "float16", 10**9, 10**9, shape=(10**6, 64, 64, 9, 1))
+    first = work("aten.convolution", "float16", 10**9, 10**9, shape=(10**6, 64, 64, 9, 1, 0))
     assert gpu_seconds(first) > gpu_seconds(replace(first, channels_last=True)) * 1.2
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from . import recurrent_layers
-from .trace import Operation
+from .trace import TRANSPOSE, Operation
 
 _MATRIX_PRODUCTS = {
     torch.ops.aten.mm,
@@ -44,6 +44,9 @@ _LOOKUPS = {
 }
 """They read numbers of their first tensor, not the whole of it."""
 _COPIES = tuple(getattr(torch.ops.aten, name) for name in ("_to_copy", "copy_", "clone"))
+_ROLL = torch.ops.aten.roll
+"""Moves its tensor along one dimension after the other (``roll_common`` in
+native/TensorTransformations.h)."""
 _LOSS_BACKWARD = torch.ops.aten.nll_loss_backward
 """Needs the shape of what its forward pass read, no more."""
 _ASKING = torch.ops.aten._local_scalar_dense
@@ -70,6 +73,29 @@ def is_matrix_product(func: Any) -> bool:
     return func._overloadpacket in _MATRIX_PRODUCTS
 
 
+def work(
+    phase: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> list[Operation]:
+    """The kernels of one operator call, in order; see :func:`cost` for the arguments.
+
+    Layer norms copy what is not contiguous (``expect_contiguous`` in
+    ``cuda/layer_norm_kernel.cu``) without another operator call: the hidden states of a vision
+    model whose patches are transposed only once, in every layer.
+    """
+    operation = cost(phase, func, args, kwargs, output)
+    if operation is None:
+        return []
+    name = operation.name
+    if not any(norm in name for norm in _LAYER_NORMS):
+        return [operation]
+    copied = [rows for rows in args[: 1 + ("backward" in name)] if not rows.is_contiguous()]
+    return [*(_transpose(phase, rows) for rows in copied), operation]
+
+
+def _transpose(phase: str, rows: torch.Tensor) -> Operation:
+    return Operation(TRANSPOSE, _format_of(rows), 0, 2 * _bytes(rows), phase)
+
+
 def cost(
     phase: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> Operation | None:
@@ -90,12 +116,12 @@ def cost(
         return None
     written = outputs or _mutated(func, args, kwargs)
     packet = func._overloadpacket
+    times = len(args[1]) if packet is _ROLL else 1
     return Operation(
         name=operator_name(func),
-        dtype=str((inputs or outputs)[0].dtype).removeprefix("torch."),
+        dtype=_format_of((inputs or outputs)[0]),
         flops=_flops(packet, args, kwargs, output),
-        bytes_moved=_bytes_read(packet, inputs, written)
-        + sum(map(_bytes, written))
+        bytes_moved=times * (_bytes_read(packet, inputs, written) + sum(map(_bytes, written)))
         + 2 * kwargs.get("unseen_bytes", 0),  # of our own kernels, in memory that no tensor has
         phase=phase,
         shape=_shape(func, args, kwargs, output),
@@ -182,8 +208,11 @@ def _convolution_shape(packet: Any, args: tuple[Any, ...], output: Any) -> tuple
     given, weight = args[backward : backward + 2]
     transposed, groups = args[6 + backward], args[8 + backward]
     visited = given if transposed else args[0] if backward else output
-    positions = given.shape[0] * math.prod(visited.shape[2:])
-    return (positions, *weight.shape[:2], math.prod(weight.shape[2:]), groups)
+    result = args[0] if backward else output
+    pixels, taps = (math.prod(tensor.shape[2:]) for tensor in (visited, weight))
+    is_product = taps == 1 and given.shape[2:] == result.shape[2:]
+    positions = given.shape[0] * pixels
+    return (positions, *weight.shape[:2], taps, groups, pixels * is_product)
 
 
 def _is_causal(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -277,6 +306,10 @@ def _collect(value: Any, found: list[torch.Tensor]) -> None:
             found.append(item)
         elif isinstance(item, list | tuple | dict):
             _collect(item, found)
+
+
+def _format_of(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -23,7 +23,7 @@ from .accumulation import as_accumulated, held_by_engine
 from .beside import runs_beside
 from .excerpts import Excerpt, Moment, frees_in_order, insert, left_since
 from .module_names import ModuleNames
-from .operations import cost, operator_name, tensors_in
+from .operations import operator_name, tensors_in, work
 from .operator_mode import OperatorMode
 from .recorded import MemoryLimitExceeded, Recorded, Temporaries, Temporary
 from .trace import RECOMPUTATION, Category, Trace
@@ -237,9 +237,8 @@ class MemoryRecorder(OperatorMode):
                 self._take(temporary, module, operator)
         # Autograd's own operations build no graph; those that checkpointing runs again do
         again = torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
-        operation = cost(RECOMPUTATION if again else phase, func, args, kwargs, output)
-        if operation is not None:
-            self.trace.operations.append(operation)
+        at = RECOMPUTATION if again else phase
+        self.trace.operations += work(at, func, args, kwargs, output)
         return output
 
     def _take(self, temporary: Temporary, module: str, operator: str) -> None:

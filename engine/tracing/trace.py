@@ -56,6 +56,8 @@ COPY = "link.copy"
 """The name of a copy between the GPU and the host, beside its kernels."""
 WAITING_COPY = "link.waiting_copy"
 """The name of one that the kernels wait for."""
+TRANSPOSE = "memorymark.transpose"
+"""The name of a copy that a layer norm makes of rows that are not contiguous."""
 RECOMPUTATION = "recomputation"
 """The phase of what a backward pass runs of the forward pass once more, for checkpointing."""
 
@@ -75,9 +77,10 @@ class Operation:
             products, rows, columns, the length of the sums, and 1 if both matrices lie across
             the sums in memory, where that was seen. For a convolution, forward or
             backward: positions that the kernel visits in all images, the weight's first two
-            dimensions, its taps and the groups. For an attention kernel: batch times heads,
-            queries, keys, width of a head, and 1 if it is causal. For a batch norm: its channels.
-            For a layer norm: the length of its rows. Empty for others.
+            dimensions, its taps, the groups, and the positions in one image if each depends on the
+            one at its place alone, else 0. For an attention kernel: batch times heads, queries,
+            keys, width of a head, and 1 if it is causal. For a batch norm: its channels. For a
+            layer norm: the length of its rows. Empty for others.
         channels_last: Whether a convolution or a norm works on images in that layout.
         unrolled: Whether its tensors lie in memory unlike one another, or differ in format: a
             kernel of elements then loads them one by one, several at once otherwise.
