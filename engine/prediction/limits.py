@@ -70,7 +70,8 @@ def find_limits(
     predict = cache(predict)
     search = partial(predict_largest, predict, probe or predict)
     usable = _usable_bytes(request, gpu)
-    known = known or [predict(request.current_batch_size or _FIRST * multiple)]
+    if not known and request.current_batch_size is not None:
+        known = [predict(request.current_batch_size)]
     outcome = search(multiple, usable, known)
     if outcome.largest_batch_size == 0 and multiple > request.least_multiple:
         multiple = request.least_multiple
@@ -79,7 +80,7 @@ def find_limits(
     largest = outcome.largest_batch_size
     if largest == 0:
         return Limits(outcome, multiple)
-    first = known[0].batch_size
+    first = known[0].batch_size if known else _FIRST * multiple
     safe = largest_safe(predict, largest, gpu.total_bytes, multiple, careful, first=first)
     step_time = cache(step_time) if step_time else None
 
@@ -165,6 +166,9 @@ def predict_largest(
 ) -> SearchOutcome:
     """Find the largest batch that is predicted to fit, and show the limit by few trials.
 
+    Where the allocator packs a batch badly, it does not fit while a larger one does. "Up to" the
+    larger one would be wrong, so the batch below a limit has to fit too.
+
     Near the limit the caching allocator returns unused memory, so that reserved memory no longer
     shows how far the limit is, and the search may take more than ten trials of milliseconds each.
     Only those on both sides of the limit matter to a reader, so only they go through the probe.
@@ -174,11 +178,18 @@ def predict_largest(
         probe: The same for the trials of the outcome.
         batch_multiple: Only multiples of it are tried.
         limit_bytes: Limit of the caching allocator.
-        known: Trials made before.
+        known: Trials made before; one that fits is no larger than the limit.
     """
-    search = partial(find_largest, batch_multiple=batch_multiple, known=known)
-    found = search(predict, expect=line_to(limit_bytes, attrgetter("peak_reserved_bytes")))
-    return search(probe, guess=found.largest_batch_size, limit_bytes=limit_bytes)
+    search = partial(find_largest, batch_multiple=batch_multiple)
+    line = line_to(limit_bytes, attrgetter("peak_reserved_bytes"))
+    kept = max((trial.batch_size for trial in known if trial.fits), default=0)
+    tried = known or [predict(_FIRST * batch_multiple)]
+    while True:
+        largest = search(predict, expect=line, known=tried).largest_batch_size
+        below = largest - batch_multiple
+        if below <= kept or predict(below).fits:
+            return search(probe, guess=largest, limit_bytes=limit_bytes, known=known)
+        tried = [*known, predict(below)]
 
 
 def largest_safe(

@@ -53,6 +53,8 @@ def test_the_limit_is_certified_by_the_trials_on_both_sides(
     assert not trial(following, each, unsteady).fits
     assert outcome.next_batch_size_fails
     assert set(shown) <= {largest, following}
+    below = largest - multiple
+    assert below <= current or trial(below, each, unsteady).fits
     assert outcome.trials == [*known, *(trial(size, each, unsteady) for size in shown)]
 
 
@@ -70,6 +72,20 @@ def test_memory_freed_near_the_limit_adds_no_trials_to_the_answer(each: int) -> 
     )
     assert shown == [outcome.largest_batch_size, outcome.next_batch_size]
     assert len(tried) > len(shown)
+
+
+def test_a_batch_that_fits_above_one_that_does_not_is_no_limit() -> None:
+    """So it was with ZeRO-3 of an 8B: 14 and 16 samples fitted, and 15 did not."""
+
+    def packed(batch_size: int) -> Trial:
+        needed = 100 * batch_size + 500 * (batch_size == 15)
+        return Trial(batch_size, needed <= 1650, Source.PREDICTED, peak_reserved_bytes=needed)
+
+    for current in (1, 2, 14, 17):
+        outcome = predict_largest(packed, packed, 1, 1650, [packed(current)])
+        assert (outcome.largest_batch_size, outcome.next_batch_size) == (14, 15)
+    assert predict_largest(packed, packed, 1, 1650).largest_batch_size == 14
+    assert predict_largest(packed, packed, 1, 1650, [packed(16)]).largest_batch_size == 16
 
 
 # --- the batch that is safe --------------------------------------------------------------------
