@@ -41,7 +41,8 @@ from .prediction.correction import UNCORRECTED
 from .prediction.gpu_comparison import compare_gpus, gpu_today
 from .prediction.phases import with_measured_step
 from .prediction.probe import computed, predict_memory, timed, with_peak_interval
-from .prediction.step_time import StepTime, time_range
+from .prediction.step_time import time_range
+from .prediction.work import StepTime
 from .records.comparison import RecordedFile
 from .script.batch_sizes import TracesOnGpus, told_by_loaders, trace_request
 from .script.factory import Factory, refuse_while_loading

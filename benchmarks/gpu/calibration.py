@@ -37,7 +37,8 @@ from engine.prediction.intervals import (
     step_time_range,
 )
 from engine.prediction.speed_model import speed_model
-from engine.prediction.step_time import UNSCALED, Family, Scales, StepWork
+from engine.prediction.step_time import Family
+from engine.prediction.work import UNSCALED, Scales, StepWork
 
 MIN_TIME_SHARE = 0.10
 """The least width of a range of step times to each side: clocks, temperature and drivers alone

@@ -16,7 +16,7 @@ from typing import Any
 from engine.gpus import GPUS
 from engine.hub import resolve
 from engine.interface.workload import Workload
-from engine.prediction.step_time import runs
+from engine.prediction.launch_queue import places, runs
 from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour
 
@@ -29,18 +29,22 @@ def main() -> None:
         traces = trace_workload(workload, behaviour, lambda _: None)
         for job in group:
             operations = traces.at(job["batch"]).operations
+            micro_batches = workload.gradient_accumulation
+            counts = runs(operations, micro_batches), places(operations, micro_batches)
             work = Counter[Any]()
-            counts = runs(operations, workload.gradient_accumulation)
-            for operation, times in zip(operations, counts, strict=True):
-                work[operation, operation.unrolled] += times
+            for operation, times, place in zip(operations, *counts, strict=True):
+                work[operation, operation.unrolled, place] += times
             _write(Path(job["file"]), work)
         sys.stderr.write(f"{workload.preset.display_name}\n")
 
 
 def _write(file: Path, work: Counter[Any]) -> None:
     rows = [
-        [one.name, one.dtype, one.phase, one.channels_last, unrolled, times, *[one.numbers] * 2]
-        for (one, unrolled), times in work.items()
+        [
+            *(one.name, one.dtype, one.phase, one.channels_last, unrolled, one.waits, times),
+            *[one.numbers] * 2,
+        ]
+        for (one, unrolled, _), times in work.items()
     ]
     file.write_bytes(gzip.compress(json.dumps({"operations": rows}).encode()))
 

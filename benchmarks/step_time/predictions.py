@@ -23,7 +23,8 @@ from benchmarks.step_time.work import architecture, operations_of
 from engine.core.choices import Precision
 from engine.prediction.speed_model import FILE as CONSTANTS
 from engine.prediction.speed_model import speed_model
-from engine.prediction.step_time import StepTime, family_of, step_work
+from engine.prediction.step_time import family_of, step_work
+from engine.prediction.work import StepTime
 
 FILE = DATA / "step_time_predictions.csv"
 

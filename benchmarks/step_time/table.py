@@ -12,15 +12,15 @@ import torch
 from benchmarks.step_time.rows import Row, gpus
 from benchmarks.step_time.work import operations_of
 from engine.prediction.kernels import Kernel, kernel_of
+from engine.prediction.launch_queue import PHASES, places
 from engine.prediction.launches import Launch, launch_of
 from engine.prediction.speed_model import Rates, SpeedModel
-from engine.prediction.step_time import PHASES
 
 Hosts = Mapping[str, Any]
 """Launch times of the hosts of measurements, in seconds, by source; any other takes what the
 engine assumes."""
 
-_PARTS = max(PHASES.values()) + 1
+_PHASES = max(PHASES.values()) + 1
 
 
 class Table:
@@ -37,7 +37,12 @@ class Table:
         owners = [index for index, kernels in enumerate(of_rows) for _ in kernels]
         found = [one for kernels in of_rows for one in kernels]
         self._row = torch.tensor(owners)
-        self._part = torch.tensor([one.part for one in found])
+        # Each phase of a row takes as many cells as the most parts that any has.
+        self._parts = 1 + max((one.place for one in found), default=0)
+        cells = [one.phase * self._parts + one.place for one in found]
+        self._cell = self._row * _PHASES * self._parts + torch.tensor(cells)
+        self._waits = self._sum(torch.ones(len(found), dtype=torch.float64)) > 0
+        self._waits[..., 0] = False
         self._launch = torch.tensor([one.launch for one in found])
         self._times = column([one.times for one in found])
         self._launches = column([one.launches for one in found])
@@ -95,25 +100,26 @@ class Table:
         on_gpu = self._sum(self._launches * model.kernel_seconds + self._times * both)
         weights = _tensor(model.launches)
         on_host = self._sum(self._launches * weights[self._launch])
-        on_host[:, -1] += model.step_launches
+        on_host[:, -1, 0] += model.step_launches
         launching = [_tensor(hosts.get(one, model.host_seconds)) for one in self._sources]
-        on_host = on_host * torch.stack(launching)[:, None]
-        queued = self._copied / model.copy_bytes_per_second + _queue(on_host, on_gpu)
-        return torch.where(self._only_kernels, on_gpu.sum(1), queued)
+        on_host = on_host * torch.stack(launching)[:, None, None]
+        queued = self._copied / model.copy_bytes_per_second + self._queue(on_host, on_gpu)
+        return torch.where(self._only_kernels, on_gpu.sum((1, 2)), queued)
 
     def _sum(self, column: torch.Tensor) -> torch.Tensor:
-        cells = torch.zeros(len(self.rows) * _PARTS, dtype=torch.float64)
-        place = self._row * _PARTS + self._part
-        return cells.index_add(0, place, column).reshape(-1, _PARTS)
+        """Sums by row, phase and part."""
+        cells = torch.zeros(len(self.rows) * _PHASES * self._parts, dtype=torch.float64)
+        return cells.index_add(0, self._cell, column).reshape(-1, _PHASES, self._parts)
 
-
-def _queue(on_host: torch.Tensor, on_gpu: torch.Tensor) -> torch.Tensor:
-    """:func:`engine.prediction.step_time.queue_seconds` of rows, by phase."""
-    host = gpu = torch.zeros(len(on_host), dtype=torch.float64)
-    for launching, computing in zip(on_host.unbind(1), on_gpu.unbind(1), strict=True):
-        gpu = torch.maximum(torch.maximum(gpu, host) + computing, host + launching)
-        host = host + launching
-    return gpu
+    def _queue(self, on_host: torch.Tensor, on_gpu: torch.Tensor) -> torch.Tensor:
+        """:func:`engine.prediction.launch_queue.queue_seconds` of rows."""
+        host = gpu = torch.zeros(len(on_host), dtype=torch.float64)
+        columns = (one.flatten(1).unbind(1) for one in (on_host, on_gpu, self._waits))
+        for launching, computing, waits in zip(*columns, strict=True):
+            host = torch.where(waits, torch.maximum(host, gpu), host)
+            gpu = torch.maximum(torch.maximum(gpu, host) + computing, host + launching)
+            host = host + launching
+        return gpu
 
 
 def _two(one: Any, other: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -131,39 +137,42 @@ class _Kernels:
     """A kernel of a row, or all that only move bytes of a kind.
 
     Attributes:
-        part: Part of the step, as an index.
+        phase, place: Phase of the step, and part of it, as indices.
         times: Number of times it runs.
         launches: Number of kernels it stands for.
     """
 
     kernel: Kernel
     launch: Launch
-    part: int
+    phase: int
+    place: int
     times: float
     launches: float
 
 
 def _kernels(row: Row) -> list[_Kernels]:
-    computing: Counter[tuple[Kernel, Launch, int]] = Counter()
-    moved: Counter[tuple[int, int, float, float, Launch, int]] = Counter()
-    launches: Counter[tuple[int, int, float, float, Launch, int]] = Counter()
+    computing: Counter[tuple[Kernel, Launch, int, int]] = Counter()
+    moved: Counter[tuple[int, int, float, float, Launch, int, int]] = Counter()
+    launches: Counter[tuple[int, int, float, float, Launch, int, int]] = Counter()
     tf32 = gpus()[row.gpu].tf32_flops is not None
-    for operation, times in operations_of(row):
+    work = operations_of(row)
+    parts = places([operation for operation, _ in work], 1)
+    for (operation, times), place in zip(work, parts, strict=True):
         kernel = kernel_of(operation, tf32=tf32, tf32_products=row.precision == "tf32")
         if kernel is None or operation.phase not in PHASES:
             continue
-        launch, part = launch_of(operation), PHASES[operation.phase]
+        here = launch_of(operation), PHASES[operation.phase], place
         if kernel.flops:
-            computing[kernel, launch, part] += times
+            computing[kernel, *here] += times
         else:
-            alike = kernel.kind, kernel.format, kernel.inner, kernel.blocks, launch, part
+            alike = kernel.kind, kernel.format, kernel.inner, kernel.blocks, *here
             moved[alike] += times * int(kernel.bytes_moved)
             launches[alike] += times
     found = [_Kernels(*key, float(times), float(times)) for key, times in computing.items()]
     for key, total in moved.items():
-        kind, unit, inner, blocks, launch, part = key
+        kind, unit, inner, blocks, launch, phase, place = key
         all_of_it = Kernel(kind, unit, 0.0, total, inner, blocks=blocks)
-        found.append(_Kernels(all_of_it, launch, part, 1.0, float(launches[key])))
+        found.append(_Kernels(all_of_it, launch, phase, place, 1.0, float(launches[key])))
     return found
 
 

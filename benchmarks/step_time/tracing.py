@@ -24,6 +24,7 @@ import torch
 
 from benchmarks.step_time.models import Built, build
 from benchmarks.step_time.work import FORWARD, HIGH, LOW
+from engine.prediction.launch_queue import places
 from engine.traces.machine import fake_device
 from engine.tracing.fake_models import on_fake_tensors
 from engine.tracing.lowering import cuda_behaviour
@@ -141,13 +142,14 @@ def work_of(job: dict[str, Any]) -> list[list[Any]]:
     """The operations of a step at every batch size, equal ones once.
 
     Returns:
-        Name, number format, phase, layout, whether it is unrolled, and count, then the numbers at
-        :data:`LOW` and :data:`HIGH` (:attr:`~engine.tracing.trace.Operation.numbers`).
+        Name, number format, phase, layout, whether it is unrolled, whether the host waits, and
+        count, then the numbers at :data:`LOW` and :data:`HIGH`
+        (:attr:`~engine.tracing.trace.Operation.numbers`), in the order of the parts of a phase.
     """
     low, high = (operations(job, size) for size in (LOW, HIGH))
     counted = Counter(
-        (a.name, a.dtype, a.phase, a.channels_last, a.unrolled, a.numbers, b.numbers)
-        for a, b in zip(low, high, strict=True)
+        (a.name, a.dtype, a.phase, a.channels_last, a.unrolled, a.waits, a.numbers, b.numbers, part)
+        for a, b, part in zip(low, high, places(low, 1), strict=True)
         if a.name == b.name
     )
     if counted.total() != len(low):
@@ -156,7 +158,7 @@ def work_of(job: dict[str, Any]) -> list[list[Any]]:
 
 
 def _split(counted: Counter[Any]) -> list[tuple[list[Any], list[tuple[int, ...]]]]:
-    return [([*key[:5], times], [key[5], key[6]]) for key, times in counted.items()]
+    return [([*key[:6], times], [key[6], key[7]]) for key, times in counted.items()]
 
 
 def _write(job: dict[str, Any]) -> None:

@@ -81,17 +81,20 @@ def _work(name: str) -> Sequence[Any]:
 
 
 def operations_of(row: Row) -> list[tuple[Operation, int]]:
-    """The operations of a row's step, or those of its kind, and how often each runs."""
+    """The operations of a row's step, or those of its kind, and how often each runs.
+
+    Those of one part of a phase stand together, the one that the host waits at first.
+    """
     found = [
         (
             Operation(
-                name, dtype, 0, 0, phase, (0,) * (len(low) - 2), layout, unrolled
+                name, dtype, 0, 0, phase, (0,) * (len(low) - 2), layout, unrolled, waits
             ).with_numbers(
                 tuple(a + (b - a) * (row.batch - LOW) for a, b in zip(low, high, strict=True))
             ),
             times,
         )
-        for name, dtype, phase, layout, unrolled, times, low, high in _work(row.work_name)
+        for name, dtype, phase, layout, unrolled, waits, times, low, high in _work(row.work_name)
     ]
     return [one for one in found if not row.kind or group_of(kind_of(one[0])) == row.kind]
 
@@ -115,7 +118,7 @@ def _products(name: str) -> str:
     return "\n".join(
         sorted(
             f"{operation} {low[2:]} {times}"
-            for operation, _, phase, _, _, times, low, _ in _work(name)
+            for operation, _, phase, _, _, _, times, low, _ in _work(name)
             if phase == "forward" and len(low) > 3  # a batch norm multiplies nothing
         )
     )

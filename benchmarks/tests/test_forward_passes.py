@@ -9,7 +9,7 @@ import pytest
 from benchmarks.step_time import forward_passes
 from benchmarks.step_time.forward_passes import errors, ratios, read
 from benchmarks.step_time.rows import Row, gpus
-from engine.prediction.step_time import StepTime
+from engine.prediction.work import StepTime
 
 SETUPS = {
     ("2.4.0", "rtx-3090"), ("2.4.0", "rtx-4090"), ("2.9.1", "rtx-4090"), ("2.9.1", "rtx-5090"),
@@ -27,7 +27,7 @@ def test_the_same_models_ran_on_every_setup() -> None:
 
 def test_only_setups_that_differ_in_one_thing_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     def twice_as_long(row: Row) -> StepTime:
-        return StepTime(2 * row.seconds, 0.0, 0.0, 1.0, 0.0, 0.0)
+        return StepTime(2 * row.seconds, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
     monkeypatch.setattr(forward_passes, "timed", twice_as_long)
     rows = read()
@@ -41,7 +41,7 @@ def test_only_setups_that_differ_in_one_thing_are_compared(monkeypatch: pytest.M
 
 
 def test_a_ratio_is_of_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward_passes, "timed", lambda _: StepTime(1.0, 0, 0, 1, 0, 0))
+    monkeypatch.setattr(forward_passes, "timed", lambda _: StepTime(1.0, 0, 0, 1, 0, 0, 0))
     row = next(row for row in read() if row.gpu == "rtx-3090")
     other = replace(row, gpu="rtx-4090", batch=2 * row.batch, seconds=row.seconds / 2)
     (found,) = ratios([row, other])

@@ -28,7 +28,7 @@ from benchmarks.tests.test_gpu_benchmark import H200
 from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.prediction.intervals import Counted, RelativeRange, append_residuals, read_residuals
-from engine.prediction.step_time import KernelTime, Part, Scales, StepWork
+from engine.prediction.work import KernelTime, Part, Scales, StepWork
 
 GIB = 2**30
 SHARES = st.lists(st.floats(-0.9, 10, allow_nan=False), min_size=1, max_size=60)
@@ -250,8 +250,8 @@ def timed(
     name: str, kernels: dict[KernelTime, int], factor: float = 1.0, copied: float = 0.0
 ) -> Timed:
     launches = 2000 if kernels is WAITING else 10
-    none = Part({}, 0.0)
-    work = StepWork((Part(kernels, launches), none), none, 1, 0.0, copied)
+    none = (Part({}, 0.0),)
+    work = StepWork(((Part(kernels, launches),), none), none, 1, 0.0, copied)
     return Timed(name, 8, work, work.seconds(TRUE) * factor)
 
 

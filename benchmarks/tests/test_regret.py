@@ -12,12 +12,14 @@ from benchmarks.regret import __main__ as command
 from benchmarks.regret.judging import Shares, group, groups, judge
 from benchmarks.regret.sweeps import Point, Sweep, read_zeus
 from benchmarks.step_time.rows import DATA
-from engine.prediction.step_time import FILLED, StepTime
+from engine.prediction.step_time import FILLED
+from engine.prediction.work import StepTime
 
 
 def point(size: int, measured: float, predicted: float, filled: float = 1.0) -> Point:
     seconds = size / predicted
-    step = StepTime(seconds, seconds, 0.0, filled, fastest=seconds, slowest=seconds)
+    known = dict.fromkeys(("fastest", "slowest", "ahead"), seconds)
+    step = StepTime(seconds, seconds, 0.0, filled, **known)
     return Point(size, measured, step)
 
 

@@ -14,15 +14,15 @@ from typing import Any
 
 from ..core.choices import Precision
 from ..gpus import Gpu
+from ..prediction.launch_queue import INPUTS, PHASES, UPDATE, places
 from ..prediction.launches import launch_of
 from ..prediction.speed_model import speed_model
-from ..prediction.step_time import PHASES, kernel_times, step_work
+from ..prediction.step_time import kernel_times, step_work
 from ..tracing.trace import Operation, Trace
 
 _MICROSECONDS = 1e6
 _ROWS = {"phases": 0, "kernels": 1}
 _PHASES = ("forward", "backward", "optimizer")
-_UPDATE = 2
 
 Event = dict[str, Any]
 
@@ -41,8 +41,9 @@ def chrome_trace(trace: Trace, gpu: Gpu, precision: Precision, micro_batches: in
     """
     timeline = _Timeline(gpu, precision)
     step = step_work(trace.operations, gpu, precision, micro_batches).timed()
-    for phase, operations in groupby(trace.operations, _phase):
-        timeline.add(phase, list(operations))
+    each = zip(trace.operations, places(trace.operations, micro_batches), strict=True)
+    for (phase, place), part in groupby(each, lambda one: (_phase(one[0]), one[1])):
+        timeline.add(phase, place, [operation for operation, _ in part])
     return {
         "traceEvents": [*_names(gpu), *timeline.events],
         "displayTimeUnit": "ms",
@@ -58,7 +59,7 @@ def chrome_trace(trace: Trace, gpu: Gpu, precision: Precision, micro_batches: in
 
 def _phase(operation: Operation) -> int:
     """The part of the step, or -1 for copies of its inputs."""
-    return PHASES.get(operation.phase, -1 if operation.phase == "inputs" else 0)
+    return PHASES.get(operation.phase, -1 if operation.phase == INPUTS else 0)
 
 
 def _names(gpu: Gpu) -> Iterator[Event]:
@@ -69,7 +70,7 @@ def _names(gpu: Gpu) -> Iterator[Event]:
 
 @dataclass
 class _Timeline:
-    """Lays out phases one after another, as :func:`engine.prediction.step_time.queue_seconds` does.
+    """Lays out phases one after another, as :mod:`engine.prediction.launch_queue` has them.
 
     Attributes:
         events: Events so far.
@@ -82,17 +83,19 @@ class _Timeline:
     _free: float = 0.0
     _launches: float = 0.0  # of copies, which count with the phase that follows them
 
-    def add(self, phase: int, operations: Sequence[Operation]) -> None:
-        """Add the operations of one phase."""
+    def add(self, phase: int, place: int, operations: Sequence[Operation]) -> None:
+        """Add the operations of one part of a phase; the host waits between two of them."""
         if phase < 0:
             self._copy(operations)
             return
+        if place:
+            self._host = max(self._host, self._free)
         model, time_of = speed_model(), kernel_times(self.gpu, self.precision)
         kernels = [
             (one, taken.seconds()) for one in operations if (taken := time_of(one)) is not None
         ]
         launches = self._launches + _launches(one for one, _ in kernels)
-        launches += model.step_launches if phase == _UPDATE else 0.0
+        launches += model.step_launches if phase == UPDATE and not place else 0.0
         launching, self._launches = launches * (self.gpu.launch_seconds or model.host_seconds), 0.0
         computing = sum(seconds for _, seconds in kernels)
         start = max(self._free, self._host)
@@ -102,11 +105,11 @@ class _Timeline:
             return
         self._show("phases", _PHASES[phase], start, self._free - start, {})
         idle = (self._free - start - computing) / len(kernels)
-        place = start
+        begun = start
         for operation, seconds in kernels:
-            place += idle
-            self._show("kernels", operation.name, place, seconds, _facts(operation))
-            place += seconds
+            begun += idle
+            self._show("kernels", operation.name, begun, seconds, _facts(operation))
+            begun += seconds
 
     def _copy(self, operations: Sequence[Operation]) -> None:
         """The host waits for a copy from its memory, which waits for the GPU."""

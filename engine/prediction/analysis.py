@@ -38,6 +38,7 @@ from .caveats import (
     host_caveats,
     negatives_caveats,
     smaller_multiple_caveat,
+    waiting_caveats,
     whole_experts,
 )
 from .colocation import vllm_caveats, why_vllm_fails
@@ -50,8 +51,9 @@ from .probe import predict_fit, predict_step, predict_trial, speed_of
 from .refusals import does_not_fit
 from .rollouts import rollout_caveats
 from .step_profile import step_profile
-from .step_time import StepTime, host_decides, ratio_span
+from .step_time import host_decides, ratio_span
 from .timeline import largest_tensors, timeline
+from .work import StepTime
 
 _CURVE_POINTS = 24
 
@@ -308,6 +310,7 @@ def predict_findings(
         caveats=[
             *caveats_of(step, recommended, outcome, limits.safe_batch_size, waits),
             *host_caveats(compared.batch_size, times[0], gpu),
+            *waiting_caveats(compared.batch_size, times[0]),
             *smaller_multiple_caveat(request, limits.batch_multiple),
         ],
         timeline=timeline(step),

@@ -16,7 +16,8 @@ from .host import offload_caveats
 from .intervals import RelativeRange, memory_range
 from .launches import LAUNCH_RANGE
 from .probe import ROCM_RANGE, convolves
-from .step_time import GUESSED, StepTime, host_decides
+from .step_time import GUESSED, host_decides
+from .work import StepTime
 
 NOTHING_RUN = (
     "Nothing was run. Memory is predicted by tracing the training step and replaying its "
@@ -27,6 +28,8 @@ _CONVOLUTIONS = (
     "cuDNN's convolution workspaces are predicted by a rule that was fitted on an H100, and not at "
     "all for GPUs before it. cuDNN uses smaller ones when memory is short."
 )
+_WORTH_TELLING = 1.05
+"""The least that a step without waiting has to be faster."""
 _GROUPED_PRODUCT = "aten._grouped_mm"
 _SENT_TO_OTHERS = "_c10d_functional.all_to_all_single"
 _EXPERTS = (
@@ -95,6 +98,23 @@ def host_caveats(batch_size: int, step: StepTime, gpu: Gpu) -> list[str]:
         f"How fast batch {batch_size:,} is depends on the machine's CPU: a step is predicted to "
         f"take {1e3 * step.fastest:,.3g} ms if it launches an operation in {fast} µs, and "
         f"{1e3 * step.slowest:,.3g} ms if it takes {slow} µs, {why}"
+    ]
+
+
+def waiting_caveats(batch_size: int, step: StepTime) -> list[str]:
+    """Caveat that a step would be faster if its host did not wait for the GPU within it.
+
+    Args:
+        batch_size: The current batch, or the recommended one without a current one.
+        step: Step time of that batch.
+    """
+    if step.seconds < _WORTH_TELLING * step.ahead:
+        return []
+    return [
+        f"At batch {batch_size:,} the step takes {1e3 * step.seconds:,.3g} ms, of which "
+        f"{1e3 * (step.seconds - step.ahead):,.3g} ms are for waiting (predicted): where it reads "
+        "a value from the GPU (.item(), .cpu(), if, a boolean mask as an index), the CPU cannot "
+        "launch what comes next until the GPU is done."
     ]
 
 

@@ -21,7 +21,8 @@ from ..tracing.trace import ENCODING, PACKING, PROMPT, TOKEN, Operation, Trace
 from .intervals import RelativeRange
 from .kernels import Format, Kernel, Kind, kind_of
 from .speed_model import speed_model
-from .step_time import Scales, step_work
+from .step_time import step_work
+from .work import Scales
 
 READING = 0.8
 """Assumed: the share of the bandwidth at which a product reads weights for a few rows. gpt-fast

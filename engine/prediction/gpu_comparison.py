@@ -18,7 +18,7 @@ from ..interface.request import Request
 from ..interface.trial import Trial
 from .intervals import memory_range
 from .limits import Limits, find_limits
-from .step_time import StepTime
+from .work import StepTime
 
 
 def gpu_today(request: Request) -> Gpu | None:

@@ -15,7 +15,8 @@ from ..interface.request import AnalysisRequest, Request
 from ..interface.trial import Source, Trial
 from ..parallel.interconnect import nccl_bytes
 from .probe import usable_bytes
-from .step_time import StepTime, ratio_span
+from .step_time import ratio_span
+from .work import StepTime
 
 _FIRST = 16
 """Multiples of the batch multiple at which to begin where there is no current batch."""

@@ -18,7 +18,7 @@ from .correction import Correction, micro_batches
 from .intervals import Residual
 from .probe import work_of_step
 from .recorded_steps import at_batch
-from .step_time import StepWork
+from .work import StepWork
 
 HOST_SHARE = 0.8
 """A step gives the launch time if the GPU alone would take less than this share of it: what is left

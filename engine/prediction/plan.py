@@ -35,7 +35,7 @@ from .moves import moves_for, sharded
 from .probe import predict_fit, predict_step, predict_trial, speed_of
 from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here
-from .step_time import StepTime
+from .work import StepTime
 
 Tasks = SideBySide[Combination | float | str, Reached | list[GpuOption] | int | str | None]
 """Combinations of moves, the GPUs of one compute capability, and what is looked for by name."""

@@ -20,8 +20,10 @@ from ..tracing.unsure import peak_interval
 from .colocation import beside_vllm, vllm_bytes_in_update
 from .correction import UNCORRECTED, Correction
 from .intervals import RelativeRange, device_used_interval
+from .launch_queue import PASSES
 from .phases import judged_by_all_phases
-from .step_time import COLLECTIVE, PASSES, StepTime, StepWork, host_decides, step_work, time_range
+from .step_time import COLLECTIVE, host_decides, step_work, time_range
+from .work import StepTime, StepWork
 
 COMPUTED_RANGE = RelativeRange(0.85, 1.15)
 """Assumed of memory that is in part arithmetic: little was published to hold it against."""
@@ -207,6 +209,7 @@ def _predict_stage(workload: Workload, gpu: Gpu, trace: Trace) -> StepTime:
         filled=work.filled,
         fastest=max(slots * work.fastest, sent) + once.fastest,
         slowest=max(slots * work.slowest, sent) + once.slowest,
+        ahead=max(slots * work.ahead, sent) + once.ahead,
     )
 
 

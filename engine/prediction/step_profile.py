@@ -8,7 +8,8 @@ from ..core.choices import Precision
 from ..gpus import Gpu
 from ..interface.result import OperationTime, StepProfile, TensorGroup
 from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Operation, Trace
-from .step_time import COLLECTIVE, INPUTS, WAITED_FOR, kernel_times, runs
+from .launch_queue import INPUTS, runs
+from .step_time import COLLECTIVE, WAITED_FOR, kernel_times
 from .timeline import alive_at_peak, peak_phase
 
 LAYER = "*"

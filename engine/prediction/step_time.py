@@ -3,32 +3,31 @@
 Each operation is a kernel of some kind, which reaches a share of what the GPU sustains
 (:mod:`~engine.prediction.speed_model`): its time is ``k + max(moving, computing) + c ·
 min(moving, computing)``. The host launches kernels ahead of the GPU, in every phase of the step as
-fast as :mod:`~engine.prediction.launches` says, and waits for it at the end of each step. Ratios,
-such as throughput at one batch size over another, are more reliable than times.
+fast as :mod:`~engine.prediction.launches` says, and waits for it where the step reads a value, and
+at the end of each step (:mod:`~engine.prediction.launch_queue`). Ratios, such as throughput at one
+batch size over another, are more reliable than times.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from itertools import accumulate, pairwise
 
 from ..answer.economics import FILLED_NOISE, unfilled_noise, within
 from ..core.choices import Precision
 from ..gpus import Gpu
-from ..tracing.trace import COPY, ON_HOST, RECOMPUTATION, WAITING_COPY, Operation
+from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Operation
 from .host import LINK_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
 from .intervals import RelativeRange, step_time_range
 from .kernels import Format, kernel_of, kind_of
-from .launches import LAUNCH_RANGE, launch_of
+from .launch_queue import INPUTS, PHASES, UPDATE, places, runs
+from .launches import launch_of
 from .speed_model import speed_model
-
-MICRO_BATCHES_TRACED = 2
-"""The most that a trace runs: from the second one on, each is like the one before."""
+from .work import KernelTime, Part, StepTime, StepWork
 
 FILLED = 0.95
 """From this share on, :attr:`StepTime.filled`, a batch counts as filling the GPU."""
@@ -38,13 +37,6 @@ _ANY = 1e12
 COLLECTIVE = "c10d."
 """Begins the names of what GPUs send one another while their kernels run."""
 WAITED_FOR = "_c10d_functional."
-INPUTS = "inputs"
-
-PASSES = ("forward", "backward", RECOMPUTATION)
-"""The phases of a micro-batch; what is recomputed is part of its backward pass."""
-PHASES = {"forward": 0, "backward": 1, RECOMPUTATION: 1, "optimizer": 2}
-"""The part of a step that the operations of a phase are in."""
-_UPDATE = 2
 
 
 class Family(StrEnum):
@@ -53,198 +45,6 @@ class Family(StrEnum):
     TRANSFORMERS = "transformers"
     CONVOLUTIONAL = "convolutional"
     OTHER = "other"
-
-
-@dataclass(frozen=True)
-class Scales:
-    """Factors on the model's rates from the measured times of one GPU and host.
-
-    Attributes:
-        compute, bandwidth: Factors on the FLOP rate and the memory bandwidth of every kernel.
-        kernels: Factor on the speed at which a kernel starts and drains.
-        host: Factor on the speed at which the host launches operations.
-        copy: Factor on the rate from the host's memory to the GPU.
-    """
-
-    compute: float = 1.0
-    bandwidth: float = 1.0
-    kernels: float = 1.0
-    host: float = 1.0
-    copy: float = 1.0
-
-
-UNSCALED = Scales()
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """The predicted time of one training step.
-
-    Attributes:
-        seconds: Time from one step to the next.
-        gpu_seconds: Time of the GPU's kernels.
-        host_seconds: Time of the host to launch them.
-        filled: The share of the time in which the GPU moves or computes as fast as it would with
-            many more samples: the rest goes to launching, starting and half-empty waves of kernels.
-        fastest, slowest: ``seconds`` with the fastest host that is assumed, and the slowest; the
-            same where the host's launch time is known.
-    """
-
-    seconds: float
-    gpu_seconds: float
-    host_seconds: float
-    filled: float
-    fastest: float
-    slowest: float
-
-    @property
-    def launch_limited(self) -> bool:
-        """Whether the GPU waits for its host."""
-        return self.host_seconds > self.gpu_seconds
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """The time of one kernel on one GPU, in its parts.
-
-    Attributes:
-        moving, computing: Predicted time of each.
-        overlap: The share that the shorter of them adds to the longer.
-        busy: The longer of them if there were samples to fill the GPU.
-    """
-
-    moving: float
-    computing: float
-    overlap: float
-    busy: float
-
-    def seconds(self, scales: Scales = UNSCALED) -> float:
-        """The time from when it starts until it has drained."""
-        moving, computing = self.moving / scales.bandwidth, self.computing / scales.compute
-        both = max(moving, computing) + self.overlap * min(moving, computing)
-        return speed_model().kernel_seconds / scales.kernels + both
-
-
-@dataclass(frozen=True)
-class Part:
-    """The work of one phase, in all of a step's micro-batches.
-
-    Attributes:
-        kernels: The number of kernels, by their times.
-        launches: Work of the host to launch them, in mean launches.
-    """
-
-    kernels: Mapping[KernelTime, float]
-    launches: float
-
-    def of_share(self, share: float) -> Part:
-        """The work of a share of the micro-batches."""
-        kernels = {kernel: share * times for kernel, times in self.kernels.items()}
-        return Part(kernels, share * self.launches)
-
-
-@dataclass(frozen=True)
-class StepWork:
-    """The work of one training step on one GPU, in time as the model has it.
-
-    Attributes:
-        passes: Work of the forward and the backward pass.
-        update: Work of the optimizer, with what else the host does once in a step.
-        micro_batches: Number of micro-batches in a step.
-        link_seconds: Time for which the link to other GPUs, and to offloaded tensors, is busy.
-        copied_bytes: Bytes of the batch copied from the host to the GPU.
-        on_host_seconds: Time for which the GPU waits for the host: for an optimizer that runs
-            there, and for copies in the stream of its kernels.
-        waiting_seconds: Time for which the link is busy while the step waits for it, as for the
-            sums of split layers.
-        launch_seconds: Time of the host for a launch, where that is known.
-        launch_range: Its lowest and highest value, where it is not known exactly.
-    """
-
-    passes: tuple[Part, Part]
-    update: Part
-    micro_batches: int
-    link_seconds: float
-    copied_bytes: float
-    on_host_seconds: float = 0.0
-    waiting_seconds: float = 0.0
-    launch_seconds: float | None = None
-    launch_range: tuple[float, float] | None = None
-
-    @property
-    def launches(self) -> float:
-        """Work of the step for one core of the host, in mean launches."""
-        return math.fsum(part.launches for part in (*self.passes, self.update))
-
-    def of_share(self, share: float) -> StepWork:
-        """The same step with a share of its micro-batches: the optimizer still runs once."""
-        forward, backward = (part.of_share(share) for part in self.passes)
-        return replace(
-            self,
-            passes=(forward, backward),
-            micro_batches=max(1, round(share * self.micro_batches)),
-            copied_bytes=share * self.copied_bytes,
-            waiting_seconds=share * self.waiting_seconds,
-        )
-
-    def seconds(self, scales: Scales = UNSCALED) -> float:
-        """The step time: copying the batch, then the longest of kernels, host and link."""
-        return self.timed(scales).seconds
-
-    def timed(self, scales: Scales = UNSCALED) -> StepTime:
-        """The step time in its parts.
-
-        The host waits for a copy from pageable memory, which in turn waits for the GPU's work: so
-        each micro-batch begins with both of them idle.
-        """
-        parts = (*self.passes, self.update)
-        gpu = [_gpu_seconds(part.kernels, scales) for part in parts]
-        copying = self.copied_bytes / (speed_model().copy_bytes_per_second * scales.copy)
-
-        def running(launch_seconds: float) -> float:
-            host = [part.launches * launch_seconds / scales.host for part in parts]
-            forward, backward, update = zip(host, gpu, strict=True)
-            backward = backward[0], backward[1] + self.waiting_seconds
-            passes = [(on_host / count, on_gpu / count) for on_host, on_gpu in (forward, backward)]
-            queued = (count - 1) * queue_seconds(passes) + queue_seconds([*passes, update])
-            return max(queued, self.link_seconds) + self.on_host_seconds
-
-        count, known = self.micro_batches, self.launch_seconds
-        launching = known or speed_model().host_seconds
-        fastest, slowest = self.launch_range or ((known, known) if known else LAUNCH_RANGE)
-        seconds = running(launching)
-        busy = math.fsum(
-            times * kernel.busy for part in parts for kernel, times in part.kernels.items()
-        )
-        return StepTime(
-            seconds=copying + seconds,
-            gpu_seconds=math.fsum(gpu),
-            host_seconds=self.launches * launching / scales.host,
-            filled=min(busy / seconds, 1.0) if seconds > 0 else 1.0,
-            fastest=copying + running(fastest),
-            slowest=copying + running(slowest),
-        )
-
-
-def queue_seconds(phases: Iterable[tuple[float, float]]) -> float:
-    """Time at which a GPU has finished the phases of a step that its host launches ahead.
-
-    Within a phase, both work at an even pace, so the GPU ends no sooner than its host, and no
-    sooner than its own work takes from when it could begin. A host that is ahead after one phase
-    stays ahead in the next.
-
-    Args:
-        phases: Times for which each keeps the host and the GPU busy, in seconds.
-    """
-    host = gpu = 0.0
-    for launching, computing in phases:
-        gpu = max(max(gpu, host) + computing, host + launching)
-        host += launching
-    return gpu
-
-
-def _gpu_seconds(kernels: Mapping[KernelTime, float], scales: Scales) -> float:
-    return math.fsum(times * kernel.seconds(scales) for kernel, times in kernels.items())
 
 
 def predict_step_seconds(
@@ -281,13 +81,13 @@ def step_work(
     """
     time_of = kernel_times(gpu, precision)
     model = speed_model()
-    kernels: list[Counter[KernelTime]] = [Counter(), Counter(), Counter()]
-    launches = [0.0, 0.0, 0.0]
-    if any(PHASES.get(operation.phase) == _UPDATE for operation in operations):
-        launches[_UPDATE] += model.step_launches
+    done = [[_Done()] for _ in set(PHASES.values())]
+    if any(PHASES.get(operation.phase) == UPDATE for operation in operations):
+        done[UPDATE][0].launches += model.step_launches
     copied_bytes = host_seconds = link_seconds = waiting_seconds = 0.0
-    for operation, times in _with_runs(operations, micro_batches):
-        part = PHASES.get(operation.phase, 0)
+    for operation, place, times in _with_runs(operations, micro_batches):
+        parts = done[PHASES.get(operation.phase, 0)]
+        parts += [_Done() for _ in range(place + 1 - len(parts))]
         if operation.name.startswith(COLLECTIVE):
             link_seconds += times * operation.bytes_moved / link_bytes_per_second
         elif operation.name.startswith(WAITED_FOR):
@@ -305,9 +105,11 @@ def step_work(
             taken = time_of(operation)
             if taken is None:
                 continue
-            kernels[part][taken] += times
-        launches[part] += times * model.launches[launch_of(operation)]
-    forward, backward, update = map(Part, kernels, launches)
+            parts[place].kernels[taken] += times
+        parts[place].launches += times * model.launches[launch_of(operation)]
+    forward, backward, update = (
+        tuple(Part(one.kernels, one.launches) for one in parts) for parts in done
+    )
     return StepWork(
         passes=(forward, backward),
         update=update,
@@ -321,15 +123,24 @@ def step_work(
     )
 
 
+@dataclass
+class _Done:
+    """The work of a part so far; see :class:`Part`."""
+
+    kernels: Counter[KernelTime] = field(default_factory=Counter)
+    launches: float = 0.0
+
+
 def _with_runs(
     operations: Sequence[Operation], micro_batches: int
-) -> Iterator[tuple[Operation, int]]:
-    """Each operation with its runs; one that a trace holds in many places only once."""
-    total: dict[int, int] = defaultdict(int)
-    for operation, times in zip(operations, runs(operations, micro_batches), strict=True):
-        total[id(operation)] += times
+) -> Iterator[tuple[Operation, int, int]]:
+    """Each operation with the part it is in and its runs there; one held in many places once."""
+    total: dict[tuple[int, int], int] = defaultdict(int)
+    counts = runs(operations, micro_batches), places(operations, micro_batches)
+    for operation, times, place in zip(operations, *counts, strict=True):
+        total[id(operation), place] += times
     each = {id(operation): operation for operation in operations}
-    return ((each[one], times) for one, times in total.items())
+    return ((each[one], place, times) for (one, place), times in total.items())
 
 
 def kernel_times(gpu: Gpu, precision: Precision) -> Callable[[Operation], KernelTime | None]:
@@ -365,24 +176,6 @@ def kernel_times(gpu: Gpu, precision: Precision) -> Callable[[Operation], Kernel
         return KernelTime(moving, computing, overlap, busy)
 
     return time_of
-
-
-def runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
-    """Runs of each operation of a trace in a step with that many micro-batches.
-
-    A micro-batch begins where its inputs are copied to the device; where none are, with its forward
-    pass. It may do so more than once, as where one model trains against another. The first one
-    creates the gradients and later ones add to them, so only the last traced one is repeated.
-    """
-    traced = min(micro_batches, MICRO_BATCHES_TRACED)
-    copies = any(operation.phase == INPUTS for operation in operations)
-    begins = INPUTS if copies else PASSES[0]
-    phases = ["", *(operation.phase for operation in operations)]
-    begun = list(accumulate(phase == begins != before for before, phase in pairwise(phases)))
-    earlier = begun[-1] * (traced - 1) // traced if begun else 0
-    for operation, count in zip(operations, begun, strict=True):
-        repeated = count > earlier and operation.phase in (INPUTS, *PASSES)
-        yield micro_batches - traced + 1 if repeated else 1
 
 
 def family_of(operations: Sequence[Operation]) -> Family:

@@ -190,6 +190,8 @@ def move(
     device: torch.device,
     dtype: torch.dtype | None = None,
     memory_format: torch.memory_format | None = None,
+    *,
+    non_blocking: bool = False,
 ) -> torch.Tensor:
     """A tensor's copy in the other place.
 
@@ -198,8 +200,11 @@ def move(
         device: ``cuda`` or ``cpu``.
         dtype: Number format of the copy; the tensor's own by default.
         memory_format: Memory format of the copy; the tensor's own by default.
+        non_blocking: Whether the host goes on while the copy to the GPU is made. To its own memory,
+            unless that is pinned, no copy is made so.
     """
-    options = {"device": device, "dtype": dtype, "memory_format": memory_format}
+    options: dict[str, Any] = {"device": device, "dtype": dtype, "memory_format": memory_format}
+    options["non_blocking"] = non_blocking and device.type == "cuda"
     if tensor.requires_grad and torch.is_grad_enabled():
         return cast(torch.Tensor, _Move.apply(tensor, options))
     return _copy(tensor, options)
@@ -250,7 +255,13 @@ def _moved_to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return _to(tensor, **given) if given else tensor
     if wanted.type not in ("cuda", "cpu"):
         return _to(tensor, *args, **kwargs)
-    return move(tensor, wanted, given.get("dtype"), given.get("memory_format"))
+    return move(
+        tensor,
+        wanted,
+        given.get("dtype"),
+        given.get("memory_format"),
+        non_blocking=bool(given.get("non_blocking")),
+    )
 
 
 def _to_cuda(
@@ -261,7 +272,7 @@ def _to_cuda(
     memory_format: torch.memory_format = torch.preserve_format,
 ) -> torch.Tensor:
     there = CUDA if device is None else as_device(device)
-    return _moved_to(tensor, there, memory_format=memory_format)
+    return _moved_to(tensor, there, non_blocking=non_blocking, memory_format=memory_format)
 
 
 def _to_cpu(

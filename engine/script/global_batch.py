@@ -13,7 +13,7 @@ from ..gpus import Gpu
 from ..interface.result import KeptBatch
 from ..interface.trial import Source
 from ..prediction.limits import gain, on_a_slow_host
-from ..prediction.step_time import StepTime
+from ..prediction.work import StepTime
 from ..traces.source import TraceSource
 from .request import ScriptRequest
 from .step_time import micro_batches_of_script, work_of_script

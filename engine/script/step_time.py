@@ -10,7 +10,8 @@ from ..prediction.correction import UNCORRECTED, Correction
 from ..prediction.measured_host import on_told_host
 from ..prediction.recorded_steps import Sifted, at_batch, of_script
 from ..prediction.step_profile import step_profile
-from ..prediction.step_time import StepWork, step_work
+from ..prediction.step_time import step_work
+from ..prediction.work import StepWork
 from ..records.comparison import RecordedFile
 from ..traces.source import TraceSource
 from ..tracing.trace import Trace

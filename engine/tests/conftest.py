@@ -12,7 +12,7 @@ import pytest
 from engine.interface.workload import Workload
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import Task
-from engine.prediction.step_time import StepTime
+from engine.prediction.work import StepTime
 from engine.tests.small import made_small, small_sizes
 
 SMALL_BERT = Workload("small-bert", config=made_small(PRESETS["bert"].config()), sequence_length=8)
@@ -88,4 +88,5 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def step_of(seconds: float) -> StepTime:
     """A step that only its GPU decides."""
-    return StepTime(seconds, seconds, 0.0, filled=1.0, fastest=seconds, slowest=seconds)
+    known = dict.fromkeys(("fastest", "slowest", "ahead"), seconds)
+    return StepTime(seconds, seconds, 0.0, filled=1.0, **known)

@@ -19,7 +19,8 @@ from engine.prediction.intervals import Counted, Residual
 from engine.prediction.measured_host import HOST_SHARE, SLOWEST, launch_seconds
 from engine.prediction.one_batch import predict_batch
 from engine.prediction.plan import plan
-from engine.prediction.step_time import StepWork, step_work
+from engine.prediction.step_time import step_work
+from engine.prediction.work import StepWork
 from engine.tests.conftest import small_workload
 from engine.tests.test_step_time import product, work
 

@@ -51,6 +51,26 @@ _LOSS_BACKWARD = torch.ops.aten.nll_loss_backward
 """Needs the shape of what its forward pass read, no more."""
 _ASKING = torch.ops.aten._local_scalar_dense
 """Reads a value. ``tolist()`` reads each here, and copies all at once for real."""
+_COUNTING = {
+    getattr(torch.ops.aten, name)
+    for name in (
+        "nonzero",
+        "masked_select",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "bincount",
+        "equal",
+    )
+}
+"""They read from the GPU how large their result is, or what it is."""
+_INDEXING = {
+    getattr(torch.ops.aten, name)
+    for name in ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
+}
+"""They look for the places that a mask selects first, as ``nonzero`` does (``expandTensors`` in
+``aten/src/ATen/native/IndexingUtils.h``)."""
+_MASKS = (torch.bool, torch.uint8)
 
 OWN_KERNELS = "memorymark"
 """Namespace of operators that stand for kernels that PyTorch does not have."""
@@ -99,7 +119,7 @@ def _transpose(phase: str, rows: torch.Tensor) -> Operation:
 def cost(
     phase: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> Operation | None:
-    """The work of one operator call; ``None`` where no kernel runs (views, allocations, asking).
+    """The work of one operator call; ``None`` where no kernel runs (views, allocations).
 
     Args:
         phase: The phase of the step.
@@ -108,7 +128,7 @@ def cost(
         kwargs: Its keyword arguments.
         output: Its result.
     """
-    if func.namespace not in _NAMESPACES or _is_view(func) or func._overloadpacket is _ASKING:
+    if func.namespace not in _NAMESPACES or _is_view(func):
         return None
     inputs = tensors_in((args, kwargs))
     outputs = tensors_in(output)
@@ -127,7 +147,27 @@ def cost(
         shape=_shape(func, args, kwargs, output),
         channels_last=packet in (*_CONVOLUTIONS, *_NORMS) and _is_channels_last(inputs),
         unrolled=_is_unrolled(func, inputs, written),
+        waits=_waits(packet, args),
     )
+
+
+def reads_a_value(func: Any) -> bool:
+    """Whether the operator call reads a number from the device, as ``tensor.item()`` does."""
+    return func._overloadpacket is _ASKING
+
+
+def blocks_the_host(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a copy, if it is one between the host and the GPU, is waited for."""
+    return func._overloadpacket in _COPIES and not (
+        kwargs.get("non_blocking") or args[2:3] == (True,)
+    )
+
+
+def _waits(packet: Any, args: tuple[Any, ...]) -> bool:
+    """The value of :attr:`~engine.tracing.trace.Operation.waits`, but for copies."""
+    if packet in _INDEXING:
+        return any(index is not None and index.dtype in _MASKS for index in args[1])
+    return packet is _ASKING or packet in _COUNTING
 
 
 def _bytes_read(

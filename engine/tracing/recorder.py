@@ -10,6 +10,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -23,10 +24,10 @@ from .accumulation import as_accumulated, held_by_engine
 from .beside import runs_beside
 from .excerpts import Excerpt, Moment, frees_in_order, insert, left_since
 from .module_names import ModuleNames
-from .operations import operator_name, tensors_in, work
+from .operations import blocks_the_host, operator_name, reads_a_value, tensors_in, work
 from .operator_mode import OperatorMode
 from .recorded import MemoryLimitExceeded, Recorded, Temporaries, Temporary
-from .trace import RECOMPUTATION, Category, Trace
+from .trace import READING, RECOMPUTATION, Category, Operation, Trace
 from .whole_operators import arrives_whole, in_parts
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
@@ -235,11 +236,43 @@ class MemoryRecorder(OperatorMode):
         if self._temporaries is not None:
             for temporary in self._temporaries(phase, func, args):
                 self._take(temporary, module, operator)
+        self.trace.operations += self._work(func, args, kwargs, output)
+        return output
+
+    def _work(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> list[Operation]:
+        if reads_a_value(func) and self._is_at_hand(args[0]):
+            return []
         # Autograd's own operations build no graph; those that checkpointing runs again do
         again = torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
-        at = RECOMPUTATION if again else phase
-        self.trace.operations += work(at, func, args, kwargs, output)
-        return output
+        phase = RECOMPUTATION if again else self._training.phase
+        found = work(phase, func, args, kwargs, output)
+        if self._crosses(func, args, kwargs, output):
+            return [replace(one, waits=True) for one in found]
+        return found
+
+    def _crosses(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> bool:
+        """Whether the host waits for a copy from the device or to it."""
+        return (
+            self._counted is not None
+            and blocks_the_host(func, args, kwargs)
+            and not all(map(self._counted, tensors_in((args, output))))
+        )
+
+    def _is_at_hand(self, value: torch.Tensor) -> bool:
+        """Whether the host reads a value without waiting for the GPU.
+
+        So it does where the GPU has done nothing since another was read, and where an optimizer
+        keeps a number from step to step, such as that of the steps: on the host.
+        """
+        done = self.trace.operations
+        if done and done[-1].name == READING:
+            return True
+        known = self._ids.get(value.untyped_storage()._cdata)
+        return known is not None and self.trace.categories[known] is Category.OPTIMIZER_STATE
 
     def _take(self, temporary: Temporary, module: str, operator: str) -> None:
         tensor_id = self._allocate(temporary.size, Category.WORKSPACES, module, operator)
