@@ -103,7 +103,7 @@ def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int
             emit(refused)
         return 0
     files = trace_files()
-    with turn(files and files.folder, requests):
+    with turn(files.folder if files else None, requests):
         # This loads torch; see above.
         from .traces.workloads import KeptTraces
 

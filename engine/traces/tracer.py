@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 from ..core.choices import Attention, Parallelism
 from ..core.errors import InvalidInput, NotPredictable
 from ..interface.workload import Workload
+from ..models.presets import PRESETS
 from ..parallel.group import among_gpus
 from ..parallel.zero import cast_trained, computed_alone
 from ..step.batches import make_batch
@@ -177,3 +178,8 @@ def _run_fewer(training: Training) -> None:
     if stage is not None:
         stage.unscheduled = max(0, training.micro_batches - most)
     training.micro_batches = min(training.micro_batches, most)
+
+
+def warm_up() -> None:
+    """Trace something small: the first trace of a process loads half a second of modules."""
+    trace(Workload(next(iter(PRESETS))), 1, None)

@@ -37,6 +37,11 @@
       other.dispatchEvent(new Event("change", { bubbles: true }));
     } else if (field === recipe && recipe.files.length) {
       form.requestSubmit(); // comes back filled in
+    } else if (field.name === "lengths_file" && field.files.length) {
+      const batching = form.elements.namedItem("batching");
+      if (batching.value !== "fixed") return;
+      batching.value = "longest"; // a fixed length does not depend on them
+      batching.dispatchEvent(new Event("input", { bubbles: true }));
     } else if (field.name === "recipe_framework" && field.value && form.elements.namedItem("recipe_beside").value === "?") {
       form.requestSubmit(); // so does one that has waited for its framework
     } else if (field.name === "gpu" && !field.value.startsWith("local")) {
