@@ -210,6 +210,6 @@ def test_uploaded_lengths_are_used_without_another_choice(
     expect(batching).to_have_value("longest")
     expect(page.locator("#preview-answer")).to_contain_text("fits")
 
-    batching.select_option("packed")
+    batching.select_option("bucketed")
     page.get_by_label("Upload lengths").set_input_files(lengths)
-    expect(batching).to_have_value("packed")  # a choice stays
+    expect(batching).to_have_value("bucketed")  # a choice stays

@@ -113,12 +113,16 @@
   const includes = (some, value) => some.values.includes(value) !== some.excluded;
   const valueOf = (field) => (field.type === "checkbox" ? (field.checked ? "on" : "") : field.value);
 
+  // An uploaded list becomes the sample lengths on the server.
+  const lengths = form.elements.namedItem("lengths_file");
+  const givenFor = (field) => valueOf(field) || (field.name === "sample_lengths" ? lengths.value : "");
+
   function refusal(field, value) {
     const reason = combinations.find(
       ({ this: one, others }) =>
         one.name === field.name &&
         includes(one, value) &&
-        others.every((other) => includes(other, valueOf(form.elements.namedItem(other.name)))),
+        others.every((other) => includes(other, givenFor(form.elements.namedItem(other.name)))),
     );
     return reason?.message ?? "";
   }
