@@ -129,11 +129,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Time all tasks on a new site; the exit status is 1 if one takes more than its limit."""
     parser = argparse.ArgumentParser(prog="python -m e2e.clicks", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--after",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="wait so long before the first click; by default the site has just started",
+    )
     options = parser.parse_args(arguments)
     executable = browsing.chromium(os.environ.get("CHROMIUM"))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(**browsing.launch_options(executable))
         with new_site(browser) as page:
+            page.wait_for_timeout(options.after * 1000)
             found = [timed(page, *task) for task in TASKS]
     if options.json:
         facts = {"source": "measured", "tasks": [asdict(one) for one in found]}

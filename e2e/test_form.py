@@ -195,3 +195,21 @@ def test_comparing_fits_one_screen_and_its_chips_are_found_by_typing(
     )
     expect(page.locator("#preview-answer")).to_contain_text("2 analyses")
     expect(page.locator("#preview-answer")).to_contain_text("2 models, side by side")
+
+
+def test_uploaded_lengths_are_used_without_another_choice(
+    site: Site, member: Account, open_page: Open
+) -> None:
+    page = open_page(site, member)
+    page.goto("/new/")
+    doing.unfold(page)
+    page.get_by_text("Lengths of samples").click()
+    batching = page.get_by_label("Batching", exact=True)
+    lengths = FilePayload(name="lengths.txt", mimeType="text/plain", buffer=b"40\n60\n128\n")
+    page.get_by_label("Upload lengths").set_input_files(lengths)
+    expect(batching).to_have_value("longest")
+    expect(page.locator("#preview-answer")).to_contain_text("fits")
+
+    batching.select_option("bucketed")
+    page.get_by_label("Upload lengths").set_input_files(lengths)
+    expect(batching).to_have_value("bucketed")  # a choice stays

@@ -70,6 +70,7 @@ def test_a_phone_reaches_every_page_by_the_menu(site: Site, open_page: Open) -> 
 
 def _set_price(page: Page, gpu: str, price: str) -> None:
     page.goto("/gpus/")
+    page.locator("summary", has_text="Data centre").click()
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=gpu, exact=True))
     row.get_by_role("link", name=f"Edit the price of {gpu}").click()
     row.get_by_label("USD per GPU-hour").fill(price)

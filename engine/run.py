@@ -1,12 +1,13 @@
 """``memorymark run``: analyses, predictions and plans for another program, as JSON lines.
 
 The process loads torch before it reads the first order, and stays for further orders, so that a
-parent can keep it warm.
+parent can keep it warm. While there is no order, it answers the request that the form offers first:
+that loads what any answer needs, and this one's traces are on disk from then on.
 """
 
 from __future__ import annotations
 
-import select
+import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -22,15 +23,20 @@ from .events import Answer, Event, to_json_line
 from .gpus import LOCAL, Gpu, with_added
 from .gpus.checked import SelfCheck
 from .gpus.known import using
+from .interface.first_request import FIRST_REQUEST
 from .interface.request import AnalysisRequest
 from .interface.trial import GpuFacts, Trial
+from .loading import has_line, turn
 from .prediction.intervals import Residual
+from .traces.trace_files import trace_files
 from .versions.releases import check_releases
 
 if TYPE_CHECKING:
     from .traces.workloads import KeptTraces
 
 Emit = Callable[[Event], None]
+
+_FIRST_ORDER = json.dumps({"request": FIRST_REQUEST.to_dict()})
 
 
 class Command(StrEnum):
@@ -96,13 +102,14 @@ def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int
         for _ in lines_of(requests):
             emit(refused)
         return 0
-    # These load torch; see above.
-    from .traces.tracer import warm_up
-    from .traces.workloads import KeptTraces
+    files = trace_files()
+    with turn(files.folder if files else None, requests):
+        # This loads torch; see above.
+        from .traces.workloads import KeptTraces
 
-    if not select.select([requests], [], [], 0)[0]:  # no order yet, so there is time
-        warm_up()
-    traced = KeptTraces() if keep_traces else None
+        traced = KeptTraces() if keep_traces else None
+        if not has_line(requests):
+            _answer(_FIRST_ORDER, lambda _: None, traced)
     for line in lines_of(requests):
         emit(_answer(line, emit, traced))
     return 0

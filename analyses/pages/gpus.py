@@ -80,7 +80,20 @@ class CatalogueRow:
     origin: str = ""
 
 
-def _families(held: Mapping[str, HeldPrice]) -> dict[str, list[CatalogueRow]]:
+@dataclass(frozen=True)
+class Family:
+    """GPUs of one family."""
+
+    name: str
+    rows: list[CatalogueRow]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is unfolded at first: the others are some twenty screens of a phone."""
+        return self.name == ADDED_FAMILY
+
+
+def _families(held: Mapping[str, HeldPrice]) -> list[Family]:
     """The catalogue by family, with the lab's own GPUs first."""
     added = added_gpus.rows()
     rows = [
@@ -91,7 +104,7 @@ def _families(held: Mapping[str, HeldPrice]) -> dict[str, list[CatalogueRow]]:
     ]
     families = by_family(row.gpu for row in rows)
     own = sorted(families, key=lambda family: family != ADDED_FAMILY)
-    return {family: [row for row in rows if row.gpu.family == family] for family in own}
+    return [Family(name, [row for row in rows if row.gpu.family == name]) for name in own]
 
 
 @needs(Role.ADMIN)

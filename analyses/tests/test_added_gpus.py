@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,6 +90,14 @@ class TestOnThePages:
         assert "NVIDIA L20" in page
         assert "Add a GPU" not in page
         assert "/gpus/l20/edit/" not in page
+
+    def test_it_is_unfolded_and_the_built_in_ones_are_not(
+        self, pages: Client, l20: AddedGpu
+    ) -> None:
+        fold = r'<details class="family"( open)?>\s*<summary id="[^"]*">([^<]+)'
+        folds = re.findall(fold, html(pages, "/gpus/"))
+        assert [name.strip() for is_open, name in folds if is_open] == [ADDED_FAMILY]
+        assert len(folds) > 1
 
     def test_a_built_in_one_cannot_be_changed(self, pages: Client) -> None:
         assert pages.get("/gpus/a10/edit/").status_code == 404

@@ -83,3 +83,10 @@ def test_with_several_kinds_of_gpu_one_must_be_chosen(member: User) -> None:
     analysis = services.submit(member, {"model": "bert", "gpu": "local:NVIDIA H200"})
     assert (analysis.gpu, analysis.measured_gpu) == ("local", "NVIDIA H200")
     assert analysis.request["gpu"] == "local"
+
+
+def test_the_catalogue_is_folded_by_family_but_for_what_the_lab_added(page: Client) -> None:
+    html = page.get(reverse("analyses:gpus")).content.decode()
+    families = {gpu.family for gpu in GPUS.values()}
+    assert html.count('<details class="family">') == len(families)
+    assert '<details class="family" open>' not in html

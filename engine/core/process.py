@@ -74,6 +74,13 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def processors() -> int:
+    """Number of processors that this process may use."""
+    # Absent on macOS, which does not bind processes to processors.
+    bound = getattr(os, "sched_getaffinity", None)
+    return len(bound(0)) if bound else os.cpu_count() or 1
+
+
 def peak_resident_bytes() -> int | None:
     """Peak resident memory of this process, including Python and libraries.
 

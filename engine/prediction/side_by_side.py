@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
 
 from ..core.errors import EngineError
-from ..core.process import die_with_parent
+from ..core.process import die_with_parent, processors
 from ..versions.patches import patched
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -35,10 +35,7 @@ def processes_here() -> int:
 
     if not forks_can_trace():
         return 1
-    # Absent on macOS, which forks but does not bind processes to cores.
-    bound = getattr(os, "sched_getaffinity", None)
-    cores = len(bound(0)) if bound else os.cpu_count() or 1
-    return min(cores, MAX_PROCESSES)
+    return min(processors(), MAX_PROCESSES)
 
 
 class SideBySide(Generic[_Key, _Found]):

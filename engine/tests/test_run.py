@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 from unittest.mock import patch
@@ -17,10 +18,12 @@ from engine import analysis as analyze_module
 from engine.core import process
 from engine.events import Event, Log
 from engine.gpus import GPUS
+from engine.interface.first_request import FIRST_REQUEST
 from engine.interface.request import AnalysisRequest
 from engine.prediction import plan as plan_module
 from engine.prediction.moves import moves_for
 from engine.run import run
+from engine.traces.trace_files import FOLDER_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("small_models", "kept_traces")
 
@@ -179,6 +182,19 @@ def engine() -> subprocess.Popen[str]:
         text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_an_engine_without_an_order_answers_what_the_form_offers_first(
+    is_busy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr("engine.run.has_line", lambda _pipe: is_busy)
+    events = events_of(asking(FIRST_REQUEST.to_dict()))
+    assert events[-1]["type"] == "result"  # only of the order
+    assert [event["type"] for event in events].count("result") == 1
+    was_traced = any("traced before" in event.get("message", "") for event in events)
+    assert was_traced is not is_busy
 
 
 @pytest.mark.slow

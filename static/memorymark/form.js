@@ -37,6 +37,11 @@
       other.dispatchEvent(new Event("change", { bubbles: true }));
     } else if (field === recipe && recipe.files.length) {
       form.requestSubmit(); // comes back filled in
+    } else if (field.name === "lengths_file" && field.files.length) {
+      const batching = form.elements.namedItem("batching");
+      if (batching.value !== "fixed") return;
+      batching.value = "longest"; // a fixed length does not depend on them
+      batching.dispatchEvent(new Event("input", { bubbles: true }));
     } else if (field.name === "recipe_framework" && field.value && form.elements.namedItem("recipe_beside").value === "?") {
       form.requestSubmit(); // so does one that has waited for its framework
     } else if (field.name === "gpu" && !field.value.startsWith("local")) {
@@ -108,12 +113,16 @@
   const includes = (some, value) => some.values.includes(value) !== some.excluded;
   const valueOf = (field) => (field.type === "checkbox" ? (field.checked ? "on" : "") : field.value);
 
+  // An uploaded list becomes the sample lengths on the server.
+  const lengths = form.elements.namedItem("lengths_file");
+  const givenFor = (field) => valueOf(field) || (field.name === "sample_lengths" ? lengths.value : "");
+
   function refusal(field, value) {
     const reason = combinations.find(
       ({ this: one, others }) =>
         one.name === field.name &&
         includes(one, value) &&
-        others.every((other) => includes(other, valueOf(form.elements.namedItem(other.name)))),
+        others.every((other) => includes(other, givenFor(form.elements.namedItem(other.name)))),
     );
     return reason?.message ?? "";
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django import forms
@@ -16,9 +17,10 @@ from analyses.pages.new.widgets import OTHER_MODEL
 from engine.core.choices import Goal
 from engine.core.fields import Field
 from engine.gpus import ANY
+from engine.interface.first_request import FIRST_REQUEST
 from engine.interface.goals import goal_of
-from engine.interface.request import FIELDS, AnalysisRequest, usual_values
-from engine.interface.workload import OWN_CONFIG, Workload
+from engine.interface.request import FIELDS, usual_values
+from engine.interface.workload import OWN_CONFIG
 from engine.models.presets import PRESETS
 
 _MAX_LINKED_LENGTH = 500
@@ -26,8 +28,8 @@ _MAX_LINKED_LENGTH = 500
 
 
 def default_values() -> dict[str, str]:
-    """The values of an empty form: BERT on an A10, the engine's defaults and the lab's."""
-    request = AnalysisRequest(Workload("bert"), gpu="a10", assumptions=lab_assumptions())
+    """The values of an empty form: what an engine is warm for, with the lab's assumptions."""
+    request = replace(FIRST_REQUEST, assumptions=lab_assumptions())
     values = values_of(request.to_dict())
     return values | {"sequence_length": "", "batch_multiple": ""}
 

@@ -1,0 +1,8 @@
+"""The request that the form offers first, and that each engine answers while it waits for one."""
+
+from __future__ import annotations
+
+from .request import AnalysisRequest
+from .workload import Workload
+
+FIRST_REQUEST = AnalysisRequest(Workload("bert"), gpu="a10")
