@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from ..core.sizes import gib
 from ..interface.result import Phase, PhaseName
 
+_THE = {
+    PhaseName.STEP: "the training step",
+    PhaseName.LATER_STEP: "a later training step",
+}
 _WHILE = {
     PhaseName.LOADING: "while loading",
     PhaseName.STEP: "in the training step",
+    PhaseName.LATER_STEP: "in a later training step",
     PhaseName.EVALUATION: "in evaluation",
     PhaseName.GENERATION: "in generation",
     PhaseName.SAVING: "while saving",
@@ -47,7 +52,7 @@ def about_phases(phases: Sequence[Phase], batch_size: int) -> list[str]:
     most, fullest = largest_phase(phases), most_on_host(phases)
     if most is None or fullest is None:
         return []
-    name = "the training step" if most.name is PhaseName.STEP else most.name
+    name = _THE.get(most.name, most.name)
     return [f"At batch {batch_size:,}, {name} needs the most GPU memory.", _about_host(fullest)]
 
 

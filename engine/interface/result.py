@@ -150,6 +150,7 @@ class PhaseName(StrEnum):
 
     LOADING = "loading"
     STEP = "training step"
+    LATER_STEP = "later training step"
     EVALUATION = "evaluation"
     GENERATION = "generation"
     SAVING = "saving"

@@ -1,7 +1,7 @@
 """Peaks of memory in each phase of a script: as it was followed to its end, at any batch size.
 
 A step is traced at every batch size. The rest is followed at the batch of today and, where the
-script evaluates, at twice that: others lie on the line through both.
+script evaluates or later steps need more, at twice that: others lie on the line through both.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, Trace
 from .early_evaluation import EVALUATED_BATCHES
 from .factory import Factory
+from .later_epochs import NEWS
+from .phase_peaks import Peak, Saved, WholeRun
 from .program_trace import EVALUATES
 from .request import Script
 from .trace import follow_script
-from .whole_run import Peak, Saved, WholeRun
 
 Follow = Callable[[int], WholeRun]
 
@@ -58,7 +59,7 @@ class ScriptPhases:
         except EngineError as error:
             self._why = str(error)
             return ()
-        if PhaseName.EVALUATION not in first.peaks:
+        if PhaseName.EVALUATION not in first.peaks and not _grows_later(first):
             return (first,)
         try:
             second = self._follow(2 * self._batch_size)
@@ -80,28 +81,41 @@ class ScriptPhases:
             max(0, round(one.host + share * (other.host - one.host))),
         )
 
-    def _evaluation_beyond(self, step: Trace) -> int:
-        """Bytes that the evaluation takes of the GPU beyond the step; below 0 if it takes less."""
-        peak = self._peak(PhaseName.EVALUATION, step.batch_size)
+    def _beyond(self, name: PhaseName, step: Trace) -> int:
+        """Bytes that a phase takes of the GPU beyond the step; below 0 if it takes less."""
+        peak = self._peak(name, step.batch_size)
         return -1 if peak is None else peak.device - traced_peaks(step)[PhaseName.STEP]
+
+    def _later_beyond(self, step: Trace) -> int:
+        """Bytes that steps of later epochs take beyond the step; 0 where that is next to none."""
+        more, of_step = self._beyond(PhaseName.LATER_STEP, step), traced_peaks(step)[PhaseName.STEP]
+        return more if more > (NEWS - 1) * of_step else 0
+
+    def _largest(self, step: Trace) -> tuple[int, PhaseName]:
+        """Bytes that the largest phase takes beyond the step, and its name."""
+        return max(
+            (self._beyond(PhaseName.EVALUATION, step), PhaseName.EVALUATION),
+            (self._later_beyond(step), PhaseName.LATER_STEP),
+        )
 
     def limiting(self, step: Trace) -> PhaseName:
         """The phase that needs the most of the GPU; the step, where others need no more."""
-        return PhaseName.EVALUATION if self._evaluation_beyond(step) > 0 else PhaseName.STEP
+        more, name = self._largest(step)
+        return name if more > 0 else PhaseName.STEP
 
     def judged(self, trial: Trial, gpu: Gpu, step: Trace) -> Trial:
-        """A trial of a step, judged by the evaluation too."""
-        more = self._evaluation_beyond(step)
-        judged = judged_by(trial, more, f"{PhaseName.EVALUATION} takes", gpu)
+        """A trial of a step, judged by the evaluation and by later steps too."""
+        more, name = self._largest(step)
+        judged = judged_by(trial, more, f"{_THE[name]} takes", gpu)
         if judged is trial:
             return trial
-        held = trial.breakdown
-        return replace(  # it frees what it makes
+        held, kind = trial.breakdown, _MADE[name]
+        return replace(
             judged,
             source=Source.COMPUTED,
             peak_allocated_bytes=(trial.peak_allocated_bytes or 0) + more,
             peak_reserved_bytes=(trial.peak_reserved_bytes or 0) + more,
-            breakdown=held | {_MADE: held.get(_MADE, 0) + more},
+            breakdown=held | {kind: held.get(kind, 0) + more},
         )
 
     def phases(self, step: Trace, source: Source) -> list[Phase]:
@@ -125,6 +139,11 @@ class ScriptPhases:
                 "Tensors that the script keeps on the host.",
             ),
         ]
+        later = self._peak(PhaseName.LATER_STEP, size)
+        if later is not None and self._later_beyond(step):
+            found.append(
+                _phase(PhaseName.LATER_STEP, later, self._source(Source.PREDICTED), _LATER)
+            )
         evaluation = self._peak(PhaseName.EVALUATION, size)
         if evaluation is not None:
             run = self._runs[0]
@@ -164,19 +183,37 @@ class ScriptPhases:
         if not self._runs:
             return [f"{NOT_FOLLOWED} To follow it there failed: {_clause(self._why)}."]
         (first, *_), named = self._runs, [PhaseName.EVALUATION, PhaseName.SAVING]
+        grows = [_GROWS] if _grows_later(first) else []
         missing = [one for one in named if one not in first.peaks]
         if not missing:
-            return []
+            return grows
         why = f": {_clause(first.left)}" if first.left else ""
         return [
+            *grows,
             f"After the traced steps, the script was followed and did not come to "
-            f"{' or '.join(missing)}{why}."
+            f"{' or '.join(missing)}{why}.",
         ]
 
 
 NOT_FOLLOWED = "What later steps do besides, such as evaluation or saving, was not traced."
-_MADE = Category.TEMPORARIES.value
+_MADE = {
+    PhaseName.EVALUATION: Category.TEMPORARIES.value,  # it frees what it makes
+    PhaseName.LATER_STEP: Category.ACTIVATIONS.value,
+}
+_THE = {PhaseName.EVALUATION: "evaluation", PhaseName.LATER_STEP: "a later training step"}
+_LATER = "The largest step of the epochs that were followed, one step of each."
+_GROWS = (
+    "Steps grow: one of a later epoch takes more memory than those that were traced, as where "
+    "images or texts become larger or layers are thawed. Memory counts it; time and speed are "
+    "those of the first steps, and epochs after the followed ones may take more still."
+)
 _LOADING = "All that the script has made before its first forward pass, with the first batch."
+
+
+def _grows_later(run: WholeRun) -> bool:
+    """Whether a step of a later epoch takes more than the traced ones."""
+    later, step = run.peaks.get(PhaseName.LATER_STEP), run.peaks.get(PhaseName.STEP)
+    return later is not None and step is not None and later.device > NEWS * step.device
 
 
 def _clause(said: str) -> str:

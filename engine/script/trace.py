@@ -34,6 +34,7 @@ from .factory import TRACING, Factory, ScriptFailed
 from .live import Live
 from .loaders import Feeding
 from .machine import fresh_accelerate, pretended_machine
+from .phase_peaks import WholeRun
 from .placeholders import BeginWith, DependsOnValues, Values, check_values, first_that_runs
 from .process_group import processes_joined
 from .program import Program
@@ -43,7 +44,7 @@ from .seen import classes_of, seen, values_read
 from .sparse import WHY, names_sparse
 from .steps import ScriptSteps
 from .unlike_steps import STEPS, unlike
-from .whole_run import WholeRun, follow_run
+from .whole_run import follow_run
 
 
 class CannotTrace(EngineError):

@@ -1,8 +1,9 @@
 """Follows a program past its traced steps: its loading, its evaluation and its checkpoints.
 
 The loaders that feed its steps are empty after the last one, and all others after a few batches. So
-an epoch ends at once, and what a script does after it is there to see. A Trainer of transformers is
-asked to evaluate and to save, where it will. Before it would change anything that lasts, it ends.
+an epoch ends at once, and what a script does after it is there to see. Later epochs have one step
+each, as long as there is time. A Trainer of transformers is asked to evaluate and to save, where it
+will. Before it would change anything that lasts, it ends.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -32,9 +33,11 @@ from .early_evaluation import EVALUATED_BATCHES
 from .evaluated import batches_of
 from .fork import watch
 from .lasting_changes import before_lasting_changes
+from .later_epochs import LaterEpochs
 from .live import Live
 from .machine import Machine, pretended_machine
 from .on_import import when_imported
+from .phase_peaks import Peak, Saved, WholeRun
 from .placeholders import Values, first_that_runs
 from .preloading import preload
 from .program import Program
@@ -51,7 +54,7 @@ GROWING_SECONDS = 20.0
 """Time of the processor for all batches of an evaluation of which each keeps something; what the
 rest of them keep is added up."""
 STEPS_AFTER = 3
-"""Training steps after which a program is left that goes on training."""
+"""Training steps after which a program is left that goes on training on other data."""
 EPOCHS, EPOCHS_EVALUATED = 1_000, 3
 """Empty epochs after which a program is left that has not evaluated, and one that has."""
 
@@ -68,58 +71,6 @@ _SAVING = {
 }
 """Functions that save, by ``module`` or ``module:class``: whether all of a file is on the host
 before it is written (safetensors), or one tensor at a time (``torch.save``)."""
-
-
-@dataclass(frozen=True)
-class Peak:
-    """Most bytes of tensors in a phase.
-
-    Attributes:
-        device: On the GPU.
-        host: On the host.
-    """
-
-    device: int
-    host: int
-
-    def __or__(self, other: Peak) -> Peak:
-        return Peak(max(self.device, other.device), max(self.host, other.host))
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Bytes on the host beside :attr:`Peak.host` while a checkpoint is written.
-
-    Attributes:
-        by: The function that saves.
-        file: Bytes of the weights of a file that is put together on the host; 0 if none is.
-        largest: Bytes of the largest tensor that is copied to the host.
-    """
-
-    by: str
-    file: int
-    largest: int
-
-
-@dataclass(frozen=True)
-class WholeRun:
-    """Phases of a program, at one batch size.
-
-    Attributes:
-        batch_size: Samples per step.
-        peaks: Peaks by phase: loading, the training step, and what it came to after it.
-        saved: The checkpoint that needs the most of the host; ``None`` if it saved none.
-        batches: Batches of the longest evaluation; ``None`` where they cannot be counted.
-        grows: Whether each of them keeps something, so that the peak is that of the last one.
-        left: Reason why it was not followed further, in a clause; empty if it came to its end.
-    """
-
-    batch_size: int
-    peaks: dict[PhaseName, Peak]
-    saved: Saved | None = None
-    batches: int | None = None
-    grows: bool = False
-    left: str = ""
 
 
 def follow_run(
@@ -176,6 +127,8 @@ class _Following(Tracing):
         self._phase = PhaseName.LOADING
         self._fed: set[int] = set()  # ids of the data that feeds the steps
         self._empty = 0  # times that the script has asked for more of it
+        self._later = LaterEpochs()
+        self._steps_after = 0  # of no later epoch
         self._evaluation = _Evaluation()
         self._finished = False
         self._quiet_since, self._highest = 0.0, 0
@@ -202,29 +155,39 @@ class _Following(Tracing):
         self._patience.renew()
         self._passes.end()
         self._recorder.settle()
-        self._close(PhaseName.STEP)
+        self._close(self._training)
         if not self._evaluation.reads:  # those forward passes without gradients were of the step
             self._run.peaks.pop(PhaseName.EVALUATION, None)
         if self._steps.ended == STEPS:
             self._fed = set(self._loaders.fed)
+            self._later.batches = self._batches
             watch(FOLLOWED_SECONDS, self._too_late)
             before_lasting_changes(self._before_change)
             self._ask_trainers()
-        elif self._steps.ended == STEPS + STEPS_AFTER:
-            self._finish("it went on training")
+        elif self._steps.ended > STEPS and not self._later.owes_step:
+            self._steps_after += 1
+            if self._steps_after == STEPS_AFTER:
+                self._finish("it went on training")
+        self._later.owes_step = False
         self._micro_batches.of_step = 0
         self._loaders.step_ended()
+
+    @property
+    def _training(self) -> PhaseName:
+        """The phase of what trains now."""
+        return PhaseName.LATER_STEP if self._traces_on() else PhaseName.STEP
 
     def _forward(self, module: torch.nn.Module, args: object) -> None:
         if runs_beside() or runs_apart() or torch._C._current_graph_task_id() != -1:
             return
         if self._phase is PhaseName.LOADING:
             self._close(PhaseName.STEP)
-        elif self._traces_on():
+        elif self._traces_on() and not self._later.owes_step:
             evaluates = not torch.is_grad_enabled() or not self._steps.model.training
-            now = PhaseName.EVALUATION if evaluates else PhaseName.STEP
+            now = PhaseName.EVALUATION if evaluates else self._training
             if now is not self._phase:
                 self._close(now)
+        if self._traces_on():
             self._end_where_quiet()
 
     def _end_where_quiet(self) -> None:
@@ -239,19 +202,30 @@ class _Following(Tracing):
     def _before_read(self, iterator: Any) -> None:
         """A batch is wanted; raises ``StopIteration`` where there shall be no more."""
         if not self._traces_on():
+            self._later.reads_before(iterator)
             self._early.before_read(iterator)
             return
         if id(iterator._dataset) in self._fed:
-            self._empty += 1
-            if self._empty > self._patience_with_epochs():
-                self._finish("")
-            raise StopIteration
+            self._read_of_steps(iterator)
+            return
+        self._later.owes_step = False
         self._quiet_since = 0.0  # a batch is news
         if not self._evaluation.wants(iterator, Peak(*self._recorder.kept())):
             self._passes.end()
             self._take()
             self._run = self._evaluation.told(self._run)
             raise StopIteration
+
+    def _read_of_steps(self, iterator: Any) -> None:
+        """Data that feeds steps is wanted: there is some for one step of each later epoch."""
+        if self._later.gives(iterator):
+            if self._phase is not PhaseName.LATER_STEP:
+                self._close(PhaseName.LATER_STEP)
+            return
+        self._empty += 1
+        if self._empty > self._patience_with_epochs() and self._later.are_over:
+            self._finish("")
+        raise StopIteration
 
     def _patience_with_epochs(self) -> int:
         """Empty epochs that the program may have; more where they are all that it has."""

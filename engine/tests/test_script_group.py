@@ -94,3 +94,44 @@ def test_torchruns_variables_make_it_the_first_of_several(
     assert trace.world_size == 4
     assert not dist.is_initialized()
     assert "LOCAL_RANK" not in os.environ
+
+
+NORMED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+def make_step(batch_size):
+    if not dist.is_initialized():
+        dist.init_process_group("nccl")
+    model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 8, 3))
+    model = {convert}(model).cuda()
+    optimizer = torch.optim.SGD(model.parameters())
+    def step():
+        x = torch.randn(batch_size, 3, 32, 32, device="cuda"){format}
+        with torch.autocast("cuda", enabled={casts}):
+            loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return step
+"""
+
+
+@pytest.mark.parametrize("casts", [False, True], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("form", ["", ".to(memory_format=torch.channels_last)"])
+def test_batch_norm_over_all_processes_takes_what_that_of_one_does(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, casts: bool, form: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def peak(convert: str) -> int:
+        code = NORMED.replace("{convert}", convert).replace("{casts}", str(casts))
+        found, _ = trace_script(
+            written(folder, code.replace("{format}", form)), 16, A10
+        ).peak_by_category()
+        return found
+
+    alone, together = peak(""), peak("nn.SyncBatchNorm.convert_sync_batchnorm")
+    # Besides statistics of its 64 channels, and those of the other process
+    assert alone <= together <= alone + 8 * 2 * 64 * 4

@@ -14,11 +14,11 @@ from engine.interface.result import PhaseName
 from engine.interface.trial import Source, Trial
 from engine.prediction.phases import judged_by
 from engine.script import whole_run
+from engine.script.phase_peaks import Peak, WholeRun
 from engine.script.phases import NOT_FOLLOWED, ScriptPhases
 from engine.script.program import Program
 from engine.script.request import ScriptRequest
 from engine.script.trace import follow_script
-from engine.script.whole_run import Peak, WholeRun
 from engine.script_analysis import analyze_script, predict_script
 from engine.tests.scripts import A10
 
@@ -109,7 +109,7 @@ class TestFollowed:
         path = Path(program.path)
         path.write_text(path.read_text().partition("    kept = []")[0])
         run = followed(program)
-        assert {*run.peaks} == {PhaseName.LOADING, PhaseName.STEP}
+        assert {*run.peaks} == {PhaseName.LOADING, PhaseName.STEP, PhaseName.LATER_STEP}
         assert run.left == ""
 
     def test_an_evaluation_that_fails_is_said(self, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .sync_batch_norm import SYNC_BATCH_NORM
+
 _aten = torch.ops.aten
 
 _SHRUNK = {  # to a number in place, on every device (native/Loss.cpp, cuda/Loss.cu)
@@ -142,7 +144,8 @@ def _least_squares(
 INSTEAD: dict[Any, Callable[..., Any]] = {
     _aten._ctc_loss.Tensor: _ctc_loss,
     _aten.linalg_lstsq.default: _least_squares,
+    **SYNC_BATCH_NORM,
 }
-"""Replacements of fake kernels that lack a format or a size."""
+"""Replacements of fake kernels that lack a format or a size, or that PyTorch does not have."""
 if hasattr(_aten, "_grouped_mm"):  # from PyTorch 2.8 on
     INSTEAD[_aten._grouped_mm.default] = _grouped_product
