@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import PackageNotFoundError
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_later_releases_are_left_alone(monkeypatch: pytest.MonkeyPatch, release:
 
 def test_nothing_happens_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(package: str) -> str:
-        raise kernels.PackageNotFoundError(package)
+        raise PackageNotFoundError(package)
 
     monkeypatch.setattr(kernels, "version", missing)
     monkeypatch.setitem(sys.modules, "triton", None)

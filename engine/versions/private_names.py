@@ -217,7 +217,7 @@ IN_SOME: Mapping[str, Release] = {
         "4.51", instead="FlexAttention is refused"
     ),
     "transformers.PreTrainedModel._tp_plan": Release(
-        "4.50", instead="tensor parallelism is refused"
+        "4.49", instead="tensor parallelism is refused"
     ),
     "transformers.PreTrainedModel:_require_grads_hooks": Release(
         "5.0", instead="nothing, as the one hook goes with the model"
