@@ -22,6 +22,7 @@ from itertools import count
 from typing import Any
 
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ..tracing.beside import runs_beside
@@ -226,8 +227,9 @@ def _alike(some: Mapping[int, tuple[int, ...]], others: Mapping[int, tuple[int, 
 
 def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor that a function of ``torch.func`` was given."""
-    inner: torch.Tensor = torch.func.debug_unwrap(tensor)
-    return inner
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor
 
 
 class _Watching(OperatorMode):

@@ -47,6 +47,7 @@ from ..tracing.lowering import CudaBehaviour, CudaTemporaries
 from ..tracing.recorded import Recorded
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Category
+from ..versions.kernels import declared_without_gpu
 from ..versions.patches import patched
 from .compiled import runs_compiled, uncompiled
 from .cuda_device import on_gpu, placing_tensors
@@ -151,7 +152,7 @@ def pretended_machine(
         stack.enter_context(pretended_processes(machine.making))
         stack.enter_context(followed_shards(lambda: machine._recorder))
         for context in (
-            *(_quietly, _one_process),
+            *(_quietly, _one_process, declared_without_gpu),
             *(_movable_modules, _copies, _foreach_on_fakes, _numbers_for_operators),
         ):
             stack.enter_context(context())

@@ -1,8 +1,12 @@
-"""The state of bitsandbytes' paged optimizers in a script that is traced.
+"""bitsandbytes' optimizers in a script that is traced: paged state, and updates by its library.
 
 Of tensors of 100,000 numbers or more it is in CUDA's managed memory, which PyTorch's allocator does
 not know (``get_paged`` in bitsandbytes/functional.py, 0.50): it is on the GPU while there is room,
 and on the host otherwise. So it takes none of what is counted.
+
+Releases such as 0.45 update weights by calls of its library, which ends the process where there is
+no GPU; 0.50 does it by operators of PyTorch. An update writes to tensors that are there, and makes
+none.
 """
 
 from __future__ import annotations
@@ -19,6 +23,11 @@ from .cuda_device import CPU, put_in_managed_memory
 from .on_import import when_imported
 
 _MODULE = "bitsandbytes.functional"
+_UPDATES = (
+    "optimizer_update_32bit",
+    "optimizer_update_8bit",  # not in 0.50
+    "optimizer_update_8bit_blockwise",
+)
 
 PAGED = (
     "The state of the script's paged optimizer is in CUDA's managed memory and not counted on the "
@@ -68,5 +77,16 @@ def _change() -> None:
     def unless_traced(function: Callable[..., None]) -> Callable[..., None]:
         return lambda *given, **named: function(*given, **named) if _note is None else None
 
+    def unless_past_operators(name: str) -> Callable[..., None]:
+        update = getattr(functional, name)
+
+        def updated(*given: Any, **named: Any) -> None:
+            if _note is None or hasattr(torch.ops.bitsandbytes, name):
+                update(*given, **named)
+
+        return updated
+
     functional.get_paged = get_paged
+    for name in filter(functional.__dict__.__contains__, _UPDATES):
+        setattr(functional, name, unless_past_operators(name))
     functional.fill, functional.prefetch_tensor = unless_traced(fill), unless_traced(prefetch)

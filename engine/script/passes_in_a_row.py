@@ -255,7 +255,7 @@ class PassesInARow:
         """Follow every call of a module."""
         call = torch.nn.Module.__call__
 
-        def called(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def called(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             aside = self._inside or runs_beside() or torch._C._current_graph_task_id() != -1
             if aside or module is self._stands_in:
                 return call(module, *args, **kwargs)

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 from ..gpus import Gpu
 from ..tracing.lowering import CudaBehaviour
+from ..versions.kernels import declared_without_gpu
 from .machine import Machine, seen_gpu
 from .program import SUFFIX, Program
 from .quiet import OFFLINE
@@ -61,6 +62,7 @@ def preload(program: Program, behaviour: CudaBehaviour, gpu: Gpu | None) -> None
     nowhere = open(os.devnull, "w")  # noqa: PTH123, SIM115  # who logs may keep it for good
     with (
         seen_gpu(behaviour, gpu, Machine(behaviour, shows_gpu=True)),
+        declared_without_gpu(),
         patch.dict(os.environ, OFFLINE),
         redirect_stdout(nowhere),
         redirect_stderr(nowhere),

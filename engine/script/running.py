@@ -200,7 +200,7 @@ class ProgramSteps:
         """Follow modules and optimizers for as long as the context lasts."""
         init, turns = Optimizer.__init__, self._turns
 
-        def made(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        def made(optimizer: Optimizer, /, *args: Any, **kwargs: Any) -> None:
             init(optimizer, *args, **kwargs)
             turns.made(optimizer)
 

@@ -24,6 +24,7 @@ from ..parallel.fsdp import only_the_first, recording_shards
 from ..parallel.group_recorder import GroupRecorder
 from ..versions.loaded_modules import Change, namespaces, replaced
 from ..versions.patches import patched
+from .cuda_device import CPU
 
 _TENSOR_PARALLEL = ("distribute_tensor", "distribute_module", "parallelize_module")
 
@@ -36,8 +37,9 @@ def followed_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[No
         recorder: Returns the current recorder; ``None`` while there is none.
     """
     make_mesh, make_parameter = DeviceMesh.__init__, FSDPParam.__init__
+    make_wrapper = torch.Tensor._make_wrapper_subclass
 
-    def mesh_of_numbers(mesh: DeviceMesh, *args: Any, **kwargs: Any) -> None:
+    def mesh_of_numbers(mesh: DeviceMesh, /, *args: Any, **kwargs: Any) -> None:
         with _disable_current_modes():  # it reads the numbers of the processes
             make_mesh(mesh, *args, **kwargs)
 
@@ -50,12 +52,18 @@ def followed_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[No
             _refuse_tensor_parallel()
         make_parameter(self, param, *args, **kwargs)
 
+    def wrapper_like_its_shard(kind: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+        if issubclass(kind, DTensor):
+            kwargs["device"] = CPU  # to C++, which compares it with a gradient's
+        return make_wrapper(kind, *args, **kwargs)
+
     with ExitStack() as stack:
         stack.enter_context(only_the_first())
         stack.enter_context(recording_shards(recorder))
         for owner, name, stand_in in (
             (DeviceMesh, "__init__", mesh_of_numbers),
             (FSDPParam, "__init__", checked_parameter),
+            (torch.Tensor, "_make_wrapper_subclass", wrapper_like_its_shard),  # before 2.10
             (_random, "_rng_tracker", None),  # it would read the state of a random generator
             (_random, "is_rng_supported_mesh", lambda mesh: False),
             (_dispatch, "is_rng_supported_mesh", lambda mesh: False),

@@ -13,6 +13,7 @@ from ..core.errors import EngineError, InvalidInput
 from ..features.adapters import ALL_LINEAR, adapted_modules
 from ..interface.workload import Workload
 from ..models.tasks import Task
+from ..versions.kernels import declared_without_gpu
 from .checkpointing import check_embeddings, checkpoint
 from .quantizing import adapted_layouts, check_variants, kept_whole, place_quantized, quantize
 
@@ -141,6 +142,7 @@ def _token_rows(model: Any, workload: Workload) -> dict[str, list[int]]:
     return {"trainable_token_indices": list(range(known - count, known))}
 
 
+@declared_without_gpu()  # peft imports bitsandbytes, if it is there
 def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
     try:
         from peft import LoraConfig, get_peft_model  # takes seconds to load, and is rarely needed
@@ -175,6 +177,8 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
             warnings.simplefilter("ignore", FutureWarning)
             # It says so of its own keys for experts, which all linear layers do not include.
             warnings.filterwarnings("ignore", r"The following (rank|alpha)_pattern keys")
+            # It puts GPT-2's layers right by itself.
+            warnings.filterwarnings("ignore", r"fan_in_fan_out is set to False")
             if workload.task is Task.TEXT_TO_IMAGE:
                 model.add_adapter(config)
                 return model

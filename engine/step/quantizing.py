@@ -137,7 +137,7 @@ def adapted_layouts() -> dict[type[torch.nn.Module], type[torch.nn.Module]]:
                 down, up = self.lora_A[name], self.lora_B[name]
                 expected = result.dtype
                 if casts:
-                    given = self._cast_input_dtype(given, down.weight.dtype)
+                    given = given.to(down.weight.dtype)
                 if name in getattr(self, "lora_variant", {}):  # see check_variants
                     result = self.lora_variant[name].forward(self, name, given, result)
                     result = result.to(expected) if casts else result

@@ -88,6 +88,12 @@ def test_lora_trains_a_small_share_of_the_parameters() -> None:
     assert trainable_share(small_workload("gpt2", lora_rank=2)) < 0.1
 
 
+@pytest.mark.parametrize("model", ["gpt2", "bert"])
+def test_lora_warns_of_nothing(model: str, recwarn: pytest.WarningsRecorder) -> None:
+    build_model(small_workload(model, lora_rank=2))
+    assert [str(one.message) for one in recwarn if "peft" in one.filename] == []
+
+
 def test_lora_keeps_state_for_the_adapters_only() -> None:
     whole, lora = (
         trace(small_workload("bert", lora_rank=rank), 2, None).peak_by_category()[1]

@@ -126,6 +126,17 @@ for x in batches:
     gradients = torch.func.grad(loss_of)(weights, x)
     weights = {name: p - 0.1 * gradients[name] for name, p in weights.items()}
 """,
+    "gradients of each sample": """
+model = nn.Linear(64, 512).to(device)
+def loss_of(weights, x):
+    return torch.func.functional_call(model, weights, (x[None],)).square().mean()
+of_each = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0))
+for x in batches:
+    gradients = of_each({name: p.detach() for name, p in model.named_parameters()}, x)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.sub_(gradients[name].mean(0), alpha=0.1)
+""",
     "as soon as a gradient is there": """
 model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64)).to(device)
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -201,3 +201,23 @@ def test_managed_memory_is_asked_for_without_a_gpu_in_a_trace_only(
     assert calls == []
     functional.get_paged(4, 8)
     assert calls == [(4, 8)]
+
+
+@pytest.mark.parametrize("name", ["optimizer_update_32bit", "optimizer_update_8bit_blockwise"])
+@pytest.mark.parametrize("is_operator", [False, True], ids=["in its library", "by an operator"])
+def test_an_update_is_called_where_it_can_be_followed(
+    monkeypatch: pytest.MonkeyPatch, name: str, is_operator: bool
+) -> None:
+    calls: list[object] = []
+    functional: Any = ModuleType("bitsandbytes.functional")
+    for one in ("get_paged", "fill", "prefetch_tensor", name):
+        setattr(functional, one, lambda *given, **_: calls.append(given))
+    monkeypatch.setitem(sys.modules, "bitsandbytes.functional", functional)
+    operators = SimpleNamespace(**{name: print} if is_operator else {})
+    monkeypatch.setattr(torch.ops, "bitsandbytes", operators, raising=False)
+    paged_state._change()
+    with pretended_machine(A10):
+        getattr(functional, name)("adam", 8)
+    assert calls == ([("adam", 8)] if is_operator else [])
+    getattr(functional, name)("adam", 32)
+    assert calls[-1] == ("adam", 32)

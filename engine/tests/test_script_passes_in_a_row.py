@@ -164,3 +164,18 @@ def test_a_frozen_teacher_is_run_in_each_step(tmp_path: Path) -> None:
     traced = follow(one, 1, None, None).trace
     assert traced.peak_by_category()[0] == real(one, 1).peak_allocated_bytes
     assert not any("were not run" in caveat for caveat in traced.caveats)
+
+
+def test_a_module_may_be_given_anything_by_name(tmp_path: Path) -> None:
+    one = program(tmp_path, "evaluate()")
+    code = Path(one.path).read_text()
+    for without, with_name in (
+        ("ids, t=0):", "ids, t=0, module=None):"),
+        ("model(ids.to(device))", "model(ids.to(device), module=0)"),
+    ):
+        assert without in code
+        code = code.replace(without, with_name)
+    Path(one.path).write_text(code)
+    assert (
+        follow(one, 1, None, None).trace.peak_by_category()[0] == real(one, 1).peak_allocated_bytes
+    )

@@ -309,10 +309,15 @@ def test_a_mesh_of_two_dimensions_shards_over_one_and_reduces_over_the_other(
             'lambda one: getattr(one, "reset_parameters", int)())',
         },
         {"before": "model = make_model()"},
+        {
+            "options": ", mesh=mesh",
+            "before": "from torch.distributed.device_mesh import DeviceMesh; "
+            'mesh = DeviceMesh(device_type="cuda", mesh=[0, 1, 2, 3])',
+        },
         {"stepping": "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()"},
         {"after": "model[1].set_modules_to_forward_prefetch([model[2]])"},
     ],
-    ids=["made on meta", "made on the host", "clipped", "prefetched"],
+    ids=["made on meta", "made on the host", "a mesh by its numbers", "clipped", "prefetched"],
 )
 def test_what_changes_no_peak_changes_none(folder: Path, lines: dict[str, Any]) -> None:
     plain = trace_script(sharded(folder), 4, A10).peak_by_category()

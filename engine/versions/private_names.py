@@ -33,6 +33,8 @@ torch._C._distributed_c10d.FileStore
 torch._C._distributed_c10d._DEFAULT_FIRST_BUCKET_BYTES
 torch._C._distributed_c10d._compute_bucket_assignment_by_size
 torch._C._distributed_c10d._resolve_process_group
+torch._C._functorch.get_unwrapped
+torch._C._functorch.is_functorch_wrapped_tensor
 torch._C._get_accelerator
 torch._C._get_sdp_priority_order
 torch._C._group_tensors_by_device_and_dtype
@@ -143,6 +145,7 @@ torch.ops.c10d._allgather_base_
 torch.ops.c10d._reduce_scatter_base_
 torch.optim.adagrad._get_value
 torch.optim.adam._get_value
+torch.Tensor._make_wrapper_subclass
 torch.testing._internal.distributed.fake_pg.FakeStore
 torch.UntypedStorage._cdata
 torch.utils._device._device_constructors
@@ -172,7 +175,6 @@ accelerate.state.AcceleratorState._shared_state
 accelerate.state.GradientState._shared_state
 accelerate.state.PartialState._shared_state
 peft.LoraConfig._register_custom_module
-peft.tuners.tuners_utils.BaseTunerLayer._cast_input_dtype
 transformers.AutoModel._model_mapping
 transformers.PretrainedConfig._attn_implementation
 transformers.PreTrainedModel._from_config
@@ -215,7 +217,7 @@ IN_SOME: Mapping[str, Release] = {
         "4.51", instead="FlexAttention is refused"
     ),
     "transformers.PreTrainedModel._tp_plan": Release(
-        "4.50", instead="tensor parallelism is refused"
+        "4.49", instead="tensor parallelism is refused"
     ),
     "transformers.PreTrainedModel:_require_grads_hooks": Release(
         "5.0", instead="nothing, as the one hook goes with the model"
