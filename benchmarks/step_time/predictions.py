@@ -25,6 +25,7 @@ from engine.prediction.speed_model import FILE as CONSTANTS
 from engine.prediction.speed_model import speed_model
 from engine.prediction.step_time import family_of, step_work
 from engine.prediction.work import StepTime
+from engine.tracing.trace import Operation
 
 FILE = DATA / "step_time_predictions.csv"
 
@@ -108,7 +109,7 @@ def _fold(name: str) -> int:
 
 def _predicted(row: Row, fitted: bool, unseen: float, unseen_gpu: float) -> Predicted:
     step, assumed = timed(row), timed(row, knows_host=False)
-    family = family_of([one for one, _ in operations_of(row)])
+    family = family_of(_every_operation(row))
     return Predicted(
         row.source, row.gpu, row.label, row.size, row.precision, row.optimizer,
         row.channels_last, row.batch, fitted, family, row.seconds, step.seconds, unseen,
@@ -130,11 +131,14 @@ def timed(row: Row, *, knows_host: bool = True) -> StepTime:
         row: A row with its work traced.
         knows_host: Whether the launch time of the row's host is known.
     """
-    operations = [one for one, times in operations_of(row) for _ in range(times)]
     precision = Precision.TF32 if row.precision == "tf32" else Precision.FP32
     known = hosts().get(row.source, speed_model().host_seconds) if knows_host else None
     gpu = replace(gpus()[row.gpu], launch_seconds=known)
-    return step_work(operations, gpu, precision).timed()
+    return step_work(_every_operation(row), gpu, precision).timed()
+
+
+def _every_operation(row: Row) -> list[Operation]:
+    return [one for one, times in operations_of(row) for _ in range(times)]
 
 
 def _held_out(table: Table, folds: Sequence[int]) -> list[float]:
