@@ -33,7 +33,7 @@ def main() -> None:
             counts = runs(operations, micro_batches), places(operations, micro_batches)
             work = Counter[Any]()
             for operation, times, place in zip(operations, *counts, strict=True):
-                work[operation, operation.unrolled, place] += times
+                work[operation, operation.unrolled, operation.waits, place] += times
             _write(Path(job["file"]), work)
         sys.stderr.write(f"{workload.preset.display_name}\n")
 
@@ -41,10 +41,10 @@ def main() -> None:
 def _write(file: Path, work: Counter[Any]) -> None:
     rows = [
         [
-            *(one.name, one.dtype, one.phase, one.channels_last, unrolled, one.waits, times),
+            *(one.name, one.dtype, one.phase, one.channels_last, unrolled, waits, times),
             *[one.numbers] * 2,
         ]
-        for (one, unrolled, _), times in work.items()
+        for (one, unrolled, waits, _), times in work.items()
     ]
     file.write_bytes(gzip.compress(json.dumps({"operations": rows}).encode()))
 

@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
-from ..tracing.operations import cost, operator_name, reads_a_value, tensors_in
+from ..tracing.operations import cost, operator_name, tensors_in
 from ..tracing.recorded import Recorded, Temporaries
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Category, Operation
@@ -129,7 +129,7 @@ class GroupRecorder(MemoryRecorder):
         if self.host is None or self._on_device((args, kwargs, output)):
             return
         operation = cost(self._training.phase, func, args, kwargs, output)
-        if operation is None or reads_a_value(func):
+        if operation is None:
             return
         if self.host.is_copying:
             name = WAITING_COPY if self.host.waits else COPY

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ..tracing.trace import READING, TRANSPOSE, Operation
+from ..tracing.trace import TRANSPOSE, Operation
 
 
 class Kind(IntEnum):
@@ -134,7 +134,6 @@ _NAMED = {
             "aten.clone",
             "aten._to_copy",
             "aten.copy_",
-            READING,
             "aten.cat",
             "aten.stack",
             "aten.constant_pad_nd",

@@ -59,7 +59,7 @@ def runs(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
 def places(operations: Sequence[Operation], micro_batches: int) -> Iterator[int]:
     """The part of its phase that each operation of a trace is in, counted in its micro-batch.
 
-    Waiting outside the phases, as for the loss that is printed after a step, divides none.
+    Waiting outside the phases, as for the next batch, divides none.
     """
     traced = min(micro_batches, MICRO_BATCHES_TRACED)
     waits = [0] * len(set(PHASES.values()))

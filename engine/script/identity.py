@@ -18,7 +18,7 @@ from pathlib import Path
 from ..core.errors import EngineError
 from ..interface.trial import Trial
 from ..traces.source import TraceSource
-from ..tracing.trace import READING, Category, Operation, Trace
+from ..tracing.trace import Category, Operation, Trace
 from .factory import Factory
 from .program import Program
 from .request import Script
@@ -74,9 +74,9 @@ def _held(step: Trace) -> Iterator[tuple[str, str, int]]:
 
 
 def _work(operations: Iterable[Operation]) -> Iterator[tuple[str, str, str, int]]:
-    """The operations of a step without what a GPU decides, and values that it prints."""
+    """The operations of a step without what a GPU decides."""
     for one in operations:
-        if one.name.rpartition(".")[2] in _COPIES or one.name == READING:
+        if one.name.rpartition(".")[2] in _COPIES:
             continue
         if not _ATTENTION.search(one.name):
             yield one.name, one.dtype, one.phase, one.flops

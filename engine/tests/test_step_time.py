@@ -25,7 +25,7 @@ from engine.step.batches import make_batch
 from engine.tests.conftest import small_workload
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
-from engine.tracing.trace import READING, RECOMPUTATION, Operation
+from engine.tracing.trace import RECOMPUTATION, Operation
 
 A10 = GPUS["a10"]
 T4 = GPUS["t4"]
@@ -33,7 +33,8 @@ FP32 = Precision.FP32
 MODEL = speed_model()
 PRODUCT = (1, 10**5, 10**5, 10**5)
 """The shape of a product that fills every GPU."""
-READ = Operation(READING, "float32", 0, 4, "forward", waits=True)
+READ = Operation("aten.add", "float32", 0, 4, "forward", waits=True)
+"""What runs after a value was read."""
 
 
 def work(

@@ -65,8 +65,8 @@ def scripted(folder: Path, within: str = "", after: str = "") -> list[tuple[str,
 @pytest.mark.parametrize(
     ("step", "name"),
     [
-        (lambda x: x.sum().item(), "_local_scalar_dense"),
-        (lambda x: bool((x > 2).any()), "_local_scalar_dense"),
+        (lambda x: x * x.sum().item(), "mul"),  # what comes after the value
+        (lambda x: x.exp() if (x > 2).any() else x, "exp"),
         (lambda x: x.nonzero(), "nonzero"),
         (lambda x: torch.where(x > 2), "nonzero"),
         (lambda x: x.masked_select(x > 2), "masked_select"),
@@ -97,8 +97,12 @@ def test_what_no_value_decides_is_not(step: Callable[[torch.Tensor], object]) ->
 
 
 def test_values_read_in_a_row_are_waited_for_once() -> None:
-    assert len(recorded(lambda x: [one.item() for one in x])) == 1
-    assert len(recorded(lambda x: [(one + 1).item() for one in x])) == 6
+    assert len(recorded(lambda x: x + sum([one.item() for one in x]))) == 1
+    assert len(recorded(lambda x: x + sum([(one + 1).item() for one in x]))) == 6
+
+
+def test_a_value_read_at_the_end_of_a_step_is_not_waited_for_in_the_next() -> None:
+    assert recorded(lambda x: (x + 1).sum().item()) == []
 
 
 def test_the_number_of_steps_that_an_optimizer_keeps_is_on_the_host() -> None:

@@ -103,13 +103,14 @@ class _Operations:
 
     def __init__(self, *traced: Sequence[Operation]) -> None:
         each = zip(*traced, strict=True)
-        self._rows = Alike((alike[0].unrolled, *alike) for alike in each)  # == ignores it
+        # == ignores the first two
+        self._rows = Alike((alike[0].unrolled, alike[0].waits, *alike) for alike in each)
 
     def at(self, interpolate: Callable[..., Sequence[int]]) -> list[Operation]:
         """The operations at another batch size, by their numbers at each of those."""
 
         def there(row: tuple[Any, ...]) -> Operation:
-            _, *alike = row
+            _, _, *alike = row
             numbers = interpolate(*(one.numbers for one in alike))
             return cast(Operation, alike[0].with_numbers(tuple(numbers)))
 

@@ -119,7 +119,7 @@ def _transpose(phase: str, rows: torch.Tensor) -> Operation:
 def cost(
     phase: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> Operation | None:
-    """The work of one operator call; ``None`` where no kernel runs (views, allocations).
+    """The work of one operator call; ``None`` where no kernel runs (views, allocations, asking).
 
     Args:
         phase: The phase of the step.
@@ -128,7 +128,7 @@ def cost(
         kwargs: Its keyword arguments.
         output: Its result.
     """
-    if func.namespace not in _NAMESPACES or _is_view(func):
+    if func.namespace not in _NAMESPACES or _is_view(func) or reads_a_value(func):
         return None
     inputs = tensors_in((args, kwargs))
     outputs = tensors_in(output)
@@ -164,10 +164,10 @@ def blocks_the_host(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _waits(packet: Any, args: tuple[Any, ...]) -> bool:
-    """The value of :attr:`~engine.tracing.trace.Operation.waits`, but for copies."""
+    """The value of :attr:`~engine.tracing.trace.Operation.waits` that the call itself decides."""
     if packet in _INDEXING:
         return any(index is not None and index.dtype in _MASKS for index in args[1])
-    return packet is _ASKING or packet in _COUNTING
+    return packet in _COUNTING
 
 
 def _bytes_read(

@@ -27,7 +27,7 @@ from .module_names import ModuleNames
 from .operations import blocks_the_host, operator_name, reads_a_value, tensors_in, work
 from .operator_mode import OperatorMode
 from .recorded import MemoryLimitExceeded, Recorded, Temporaries, Temporary
-from .trace import READING, RECOMPUTATION, Category, Operation, Trace
+from .trace import RECOMPUTATION, Category, Operation, Trace
 from .whole_operators import arrives_whole, in_parts
 
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
@@ -83,6 +83,7 @@ class MemoryRecorder(OperatorMode):
         self._gone: list[int] = []
         self._hooks: list[RemovableHandle] = []
         self._repeating = False
+        self._has_read = False  # a value, since the last operation
         self._engine_alone = held_by_engine()
         self._modules = ModuleNames()
         self._modules.learn(training.model)
@@ -158,6 +159,7 @@ class MemoryRecorder(OperatorMode):
         """Let a step begin with what is recorded from now on."""
         self.trace.last_step = len(self.trace.events)
         self.trace.operations.clear()
+        self._has_read = False
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._see_gradient)
             for parameter in self._training.model.parameters()
@@ -242,14 +244,16 @@ class MemoryRecorder(OperatorMode):
     def _work(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> list[Operation]:
-        if reads_a_value(func) and self._is_at_hand(args[0]):
+        if reads_a_value(func):
+            self._has_read = self._has_read or not self._is_on_host(args[0])
             return []
         # Autograd's own operations build no graph; those that checkpointing runs again do
         again = torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
         phase = RECOMPUTATION if again else self._training.phase
         found = work(phase, func, args, kwargs, output)
-        if self._crosses(func, args, kwargs, output):
-            return [replace(one, waits=True) for one in found]
+        if found and (self._has_read or self._crosses(func, args, kwargs, output)):
+            found[0] = replace(found[0], waits=True)
+            self._has_read = False
         return found
 
     def _crosses(
@@ -262,15 +266,8 @@ class MemoryRecorder(OperatorMode):
             and not all(map(self._counted, tensors_in((args, output))))
         )
 
-    def _is_at_hand(self, value: torch.Tensor) -> bool:
-        """Whether the host reads a value without waiting for the GPU.
-
-        So it does where the GPU has done nothing since another was read, and where an optimizer
-        keeps a number from step to step, such as that of the steps: on the host.
-        """
-        done = self.trace.operations
-        if done and done[-1].name == READING:
-            return True
+    def _is_on_host(self, value: torch.Tensor) -> bool:
+        """Whether an optimizer keeps it from step to step: such numbers are on the host."""
         known = self._ids.get(value.untyped_storage()._cdata)
         return known is not None and self.trace.categories[known] is Category.OPTIMIZER_STATE
 

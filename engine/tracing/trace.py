@@ -56,8 +56,6 @@ COPY = "link.copy"
 """The name of a copy between the GPU and the host, beside its kernels."""
 WAITING_COPY = "link.waiting_copy"
 """The name of one that the kernels wait for."""
-READING = "aten._local_scalar_dense"
-"""The name of reading a value from the GPU."""
 TRANSPOSE = "memorymark.transpose"
 """The name of a copy that a layer norm makes of rows that are not contiguous."""
 RECOMPUTATION = "recomputation"
@@ -86,8 +84,9 @@ class Operation:
         channels_last: Whether a convolution or a norm works on images in that layout.
         unrolled: Whether its tensors lie in memory unlike one another, or differ in format: a
             kernel of elements then loads them one by one, several at once otherwise.
-        waits: Whether the host waits until the GPU has done all that was launched before: to read
-            a value, to learn how many elements a mask selects, or for a copy from the GPU or to it.
+        waits: Whether the host waits first until the GPU has done all that was launched before: to
+            read a value, to learn how many elements a mask selects, or for a copy from the GPU or
+            to it.
     """
 
     name: str
@@ -98,7 +97,7 @@ class Operation:
     shape: tuple[int, ...] = ()
     channels_last: bool = False
     unrolled: bool = field(default=False, compare=False)  # a batch of one needs no broadcasting
-    waits: bool = False
+    waits: bool = field(default=False, compare=False)  # values may be read at some batch sizes only
 
     @property
     def numbers(self) -> tuple[int, ...]:
