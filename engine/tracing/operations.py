@@ -52,21 +52,20 @@ _LOSS_BACKWARD = torch.ops.aten.nll_loss_backward
 _ASKING = torch.ops.aten._local_scalar_dense
 """Reads a value. ``tolist()`` reads each here, and copies all at once for real."""
 _COUNTING = {
-    getattr(torch.ops.aten, name)
-    for name in (
-        "nonzero",
-        "masked_select",
-        "_unique2",
-        "unique_dim",
-        "unique_consecutive",
-        "bincount",
-        "equal",
-    )
+    torch.ops.aten.nonzero,
+    torch.ops.aten.masked_select,
+    torch.ops.aten._unique2,
+    torch.ops.aten.unique_dim,
+    torch.ops.aten.unique_consecutive,
+    torch.ops.aten.bincount,
+    torch.ops.aten.equal,
 }
 """They read from the GPU how large their result is, or what it is."""
 _INDEXING = {
-    getattr(torch.ops.aten, name)
-    for name in ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
+    torch.ops.aten.index,
+    torch.ops.aten.index_put,
+    torch.ops.aten.index_put_,
+    torch.ops.aten._index_put_impl_,
 }
 """They look for the places that a mask selects first, as ``nonzero`` does (``expandTensors`` in
 ``aten/src/ATen/native/IndexingUtils.h``)."""
