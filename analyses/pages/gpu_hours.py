@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 from analyses.formatting import gpu_name, model_name
 from analyses.models import TrainingJob
 from analyses.pages.access import MemberRequest
+from analyses.pages.long_tables import long_table
 from analyses.pages.new.form import NO_BATCH
 from analyses.pages.new.values import typed_values
 from analyses.savings.period import Named
@@ -29,9 +30,6 @@ from analyses.training_jobs.gpu_hours import (
 from engine.core.errors import InvalidInput
 from engine.jobs.record import Reporter
 from memorymark_site.operations.csv_text import Cell, csv_file
-
-SHOWN_ROWS = 50
-"""Maximum rows of members, models or GPUs on the page; the CSV has them all."""
 
 _UNKNOWN = {"gpu": "not reported", "member": "not reported", "model": "not logged"}
 _TOTAL_COLUMNS = (
@@ -67,6 +65,7 @@ def gpu_hours(request: MemberRequest) -> HttpResponse:
     selection, rows = _rows(request)
     jobs = training_jobs_visible_to(request.user)
     shown = most_unused(selection.of(jobs))
+    table = long_table(rows, request.GET.dict(), selection.query())
     context = {
         "nav": "gpu-hours",
         "selection": selection,
@@ -78,8 +77,8 @@ def gpu_hours(request: MemberRequest) -> HttpResponse:
         "query": selection.query(),
         "total": sum_of(rows),
         "matched": selection.matched(jobs).count(),
-        "rows": [(label_of(selection.by, row), row.hours) for row in rows[:SHOWN_ROWS]],
-        "rows_are_cut": len(rows) > SHOWN_ROWS,
+        "table": table,
+        "rows": [(label_of(selection.by, row), row.hours) for row in table.rows],
         "largest": [_unused(job) for job in shown],
         "is_empty": not rows and not jobs.exists(),
         "reporters": [reporter.label for reporter in Reporter],

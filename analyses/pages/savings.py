@@ -20,6 +20,7 @@ from analyses.models import Analysis, CountedSavings
 from analyses.overview import changes
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.ladder import ladder_of
+from analyses.pages.long_tables import long_table
 from analyses.pages.savings_export import analyses_csv, over_time_csv, totals_csv
 from analyses.permissions import may_change
 from analyses.results.stored import result_of
@@ -42,9 +43,6 @@ from analyses.selectors import visible_to
 from engine.core.errors import InvalidInput
 from memorymark_site.operations.downloads import rows_in_order
 
-SHOWN_ROWS = 50
-"""Maximum rows of members, models, GPUs or months; the CSV has them all."""
-
 PAGE_SIZE = 25
 
 SUPERSEDED = "superseded"
@@ -65,6 +63,7 @@ def savings(request: MemberRequest) -> HttpResponse:
     selection, period = selected.selection, selected.selection.days
     rows = selected.rows()
     totals = totals_of(rows)
+    table = long_table(rows, request.GET.dict(), selection.query())
     paginator = CountedPaginator(largest_first(selected.counted), totals.workloads)
     page = paginator.get_page(request.GET.get("page"))
     analyses = list(counted_analyses(page, period))
@@ -80,8 +79,8 @@ def savings(request: MemberRequest) -> HttpResponse:
         "kinds": {kind: selection.query(kind=kind) for kind in FILTERED_KINDS},
         "list_tabs": _list_tabs(selection),
         "dimensions": [(name, selection.query(by=name)) for name in DIMENSIONS],
-        "rows": [_shown(selection, row) for row in rows[:SHOWN_ROWS]],
-        "rows_are_cut": len(rows) > SHOWN_ROWS,
+        "table": table,
+        "rows": [_shown(selection, row) for row in table.rows],
         "page": page,
         "analyses": listed(analyses, changes.latest_mentions([row.counted.pk for row in analyses])),
         "changes": changes.changes_worth_most(selected.counted),

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from analyses import services
 from analyses.models import Analysis, CountedSavings, Status
-from analyses.pages import savings
+from analyses.pages import long_tables
 from analyses.savings.breakdown import Totals, totals, totals_by
 from analyses.savings.selection import Selection
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
@@ -286,13 +286,33 @@ def test_an_invalid_address_says_what_to_enter(page: Client) -> None:
     assert "No matching savings" in html_of(page, "?member=nobody")
 
 
-def test_a_long_table_is_truncated_and_says_so(
+def test_a_long_table_begins_short_and_can_be_had_whole(
     page: Client, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(savings, "SHOWN_ROWS", 1)
+    monkeypatch.setattr(long_tables, "FIRST_ROWS", 1)
     succeeded(member, 5.0)
     succeeded(make_user("alan"), 7.0, request=make_request(gpu="t4"))
-    assert "Only the first 1 are shown" in html_of(page)
+    html = html_of(page, "?by=gpu")
+    assert "The first 1 of 2 are shown" in html
+    longer = html.split('are shown: <a href="')[1].split("#")[0].replace("&amp;", "&")
+    whole = html_of(page, longer)
+    assert "are shown" not in whole
+    assert (rows_of(html), rows_of(whole)) == (1, 2)
+
+
+def rows_of(html: str) -> int:
+    """Number of rows of the breakdown."""
+    return html.split('id="totals-title"')[1].split("</table>")[0].count('<th scope="row">')
+
+
+def test_a_table_that_is_too_long_for_a_page_says_so(
+    page: Client, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_tables, "FIRST_ROWS", 1)
+    monkeypatch.setattr(long_tables, "MAX_ROWS", 1)
+    succeeded(member, 5.0)
+    succeeded(make_user("alan"), 7.0, request=make_request(gpu="t4"))
+    assert "The first 1 of 2 are shown. The CSV has all of them." in html_of(page, "?rows=all")
 
 
 # CSV
