@@ -35,6 +35,8 @@ _LAST_OF_FIRST_H200 = "resnet-101"
 """The rows of the first machine end with it (``benchmarks/data/README.md``)."""
 _MIN_SHARE = 0.05
 """Kinds that take less of a step's time on the GPU decide nothing."""
+_AT_ANY_BATCH = Kind.MULTI_TENSOR.name
+"""An optimizer takes what it takes: little of the large batches that are profiled, more of others."""
 _UNLIKE = ("GROUPED", "ODD_GROUPED", "DEPTHWISE", "LONG")
 """Convolutions whose speed depends on more than their kind: over the 128 taps of wav2vec 2.0, the
 forward pass ran at a sixth of HuBERT's rate."""
@@ -114,7 +116,8 @@ def _kernels_of(source: str, name: str, step: Mapping[str, Any]) -> Iterator[Row
     found = seconds_by_group(step["rows"])
     least = _MIN_SHARE * math.fsum(found.values())
     for group, seconds in found.items():
-        if seconds > least and not group.startswith(_UNLIKE):
+        decides = seconds > least or group == _AT_ANY_BATCH
+        if decides and not group.startswith(_UNLIKE):
             yield _row(source, fields, int(batch), seconds, group)
 
 
@@ -150,7 +153,7 @@ def seconds_by_group(rows: Sequence[tuple[str, Any, int, float]]) -> dict[str, f
 
 def _kind(name: str, shapes: str) -> Kind:
     phase = _BACKWARD if _BACKWARD in name else "forward"
-    if name.startswith(("_fused_", "_foreach_")):
+    if name.startswith(("_fused_", "_foreach_", "_amp_foreach_")):
         phase = "optimizer"
     if not name.startswith(_OWN_DEPTHWISE) and _CONVOLUTION not in name:
         # PyTorch's own batch norm is told by its number format in a trace, here by its name.

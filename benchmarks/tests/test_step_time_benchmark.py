@@ -158,7 +158,7 @@ def test_kernels_of_a_profile_are_counted_by_group() -> None:
         "POINTWISE_CONVOLUTION_BACKWARD": 2.0,
         "OWN_BATCH_NORM": 4.0,
         "OWN_DEPTHWISE_CONVOLUTION": 2.0,
-        "FUSED_OPTIMIZER": 5.0,
+        "MULTI_TENSOR": 5.0,
         "ELEMENTS": 1.0,
     }
 

@@ -37,7 +37,7 @@ class Kind(IntEnum):
     REDUCTION = 22
     LOOKUP = 23
     OPTIMIZER = 24
-    FUSED_OPTIMIZER = 25
+    MULTI_TENSOR = 25
     UNROLLED = 26
     EFFICIENT_ATTENTION = 27
     CUDNN_ATTENTION = 28
@@ -191,10 +191,11 @@ in a step of Llama 3 8B as ``torch.compile`` makes them by default. That step fe
 2,168 tokens a second (https://github.com/pytorch/torchtitan/pull/887), of which attention takes
 0.4 of 2.5 s here."""
 
-_UPDATES = ("aten._fused_", "aten._foreach_", "memorymark.adamw")
+_MULTI_TENSOR = ("aten._fused_", "aten._foreach_", "aten._amp_foreach_")
+"""Operators whose kernels each work on many tensors (``MultiTensorApply.cuh``), by how their names
+begin: they move whole models, where others of an optimizer move one weight after the other."""
+_UPDATES = (*_MULTI_TENSOR, "memorymark.adamw")
 """Operators of optimizers, by how their names begin."""
-
-_FUSED = "aten._fused_"
 
 _VIEWS = {"aten._unsafe_view", "aten.as_strided_", "aten.new_empty_strided"}
 """They return a window on memory, or memory that nobody has written yet."""
@@ -372,7 +373,7 @@ def kind_of(operation: Operation) -> Kind:
         return _PRODUCTS[name]
     is_update = operation.phase == "backward" and name.startswith(_UPDATES)
     if operation.phase == "optimizer" or is_update:
-        return Kind.FUSED_OPTIMIZER if name.startswith(_FUSED) else Kind.OPTIMIZER
+        return Kind.MULTI_TENSOR if name.startswith(_MULTI_TENSOR) else Kind.OPTIMIZER
     if name in _CONVOLUTIONS and operation.shape:
         return _convolution(operation)
     if name in _CASTS and operation.unrolled:

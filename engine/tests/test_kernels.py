@@ -61,11 +61,14 @@ def test_what_loads_elements_one_by_one_is_a_kind_of_its_own(name: str) -> None:
 
 def test_what_the_optimizer_does_is_of_one_kind_but_for_its_products() -> None:
     assert kind_of(operation("aten.addmm", phase="optimizer")) is Kind.PRODUCT
-    for name in ("aten.add", "aten._foreach_add_", "aten.linalg_vector_norm"):
+    for name in ("aten.add", "aten.linalg_vector_norm"):
         assert kind_of(operation(name, phase="optimizer")) is Kind.OPTIMIZER
-    for phase in ("optimizer", "backward"):
-        fused = operation("aten._fused_adamw_", phase=phase)
-        assert kind_of(fused) is Kind.FUSED_OPTIMIZER
+
+
+@pytest.mark.parametrize("phase", ["optimizer", "backward"])
+@pytest.mark.parametrize("name", ["_fused_adamw_", "_foreach_add_", "_amp_foreach_update"])
+def test_kernels_of_many_tensors_are_a_kind_of_their_own(name: str, phase: str) -> None:
+    assert kind_of(operation(f"aten.{name}", phase=phase)) is Kind.MULTI_TENSOR
 
 
 def test_cudnn_normalizes_no_bf16() -> None:
