@@ -183,7 +183,8 @@ def insert(part: Trace, begin: Moment, trace: Trace, at: Moment) -> int:
         The most bytes that it takes at once.
     """
     events = [event for event in part.events[begin.events :] if event[1] >= begin.tensors]
-    left = set(range(begin.tensors, len(part.sizes))) - {one for kind, one in events if kind == FREE}
+    freed = {tensor for kind, tensor in events if kind == FREE}
+    left = set(range(begin.tensors, len(part.sizes))) - freed
     events += [(FREE, tensor) for tensor in sorted(left)]
     more = len(trace.sizes) - begin.tensors
     trace.events[at.events : at.events] = [(kind, tensor + more) for kind, tensor in events]
