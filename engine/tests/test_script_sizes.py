@@ -106,8 +106,8 @@ def test_joined_samples_of_random_sizes_are_a_little_larger_than_the_mean(tmp_pa
 
 
 def test_joined_samples_are_large_enough_in_every_size() -> None:
-    sizes = numpy.random.default_rng(0)
-    graphs = [(sizes.integers(100, 300), sizes.integers(400, 900)) for _ in range(500)]
+    sizes = numpy.random.default_rng(0).integers((100, 400), (300, 900), (500, 2))
+    graphs: list[tuple[int, int]] = sizes.tolist()
     data = [(torch.empty(nodes, 16), torch.empty(2, edges)) for nodes, edges in graphs]
     *_, other = chosen_of(data, 4)
     for size, mean in zip(graphs[other], (200, 650), strict=True):
