@@ -1,13 +1,14 @@
 """Number of elements that a mask chooses, where a script sets it at indices that are all different.
 
 ``mask.scatter_(0, torch.randperm(n)[:k], True)`` chooses k elements, whichever these are. So do the
-indices of ``topk``, and those that are drawn without replacement. What is selected by such a mask
-has a size that is known.
+indices of ``topk``, those that are drawn without replacement, and such a choice among indices that
+were all different before, as detectors draw from their positive boxes. What is selected by such a
+mask has a size that is known, also of several masks joined, one after another or by ``|``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +36,6 @@ _SETTING: dict[Any, tuple[int, int]] = {
 """Operators that set elements at indices: where these and the elements are in their arguments."""
 
 _COPIES = {_aten._to_copy.default, _aten.clone.default}
-_NOT = {_aten.logical_not.default, _aten.bitwise_not.default}
 
 
 def follow_indices(
@@ -56,6 +56,8 @@ def follow_indices(
         _note(output, _DISTINCT, output.dim() == 1 or None)
     elif func in _SECOND and given.dim() == 1:
         _note(output[1], _DISTINCT, True)
+    elif func in _FOLLOWED:
+        _FOLLOWED[func](args, output)
     elif not isinstance(given, torch.Tensor) or not isinstance(output, torch.Tensor):
         return
     elif func.is_view or func in _COPIES:
@@ -64,8 +66,6 @@ def follow_indices(
             _note(output, _CHOSEN, chosen(given))
     elif (func is _aten.eq.Scalar and args[1] == 1) or (func is _aten.ne.Scalar and args[1] == 0):
         _note(output, _CHOSEN, chosen(given))
-    elif func in _NOT and given.dtype is torch.bool and (count := chosen(given)) is not None:
-        _note(output, _CHOSEN, given.numel() - count)
     elif func._schema.is_mutable:
         vars(given).pop(_CHOSEN, None)
 
@@ -99,6 +99,60 @@ def chosen(mask: torch.Tensor) -> int | None:
     """Number of elements that a mask chooses; ``None`` where that is not known."""
     found: int | None = vars(mask).get(_CHOSEN)
     return found
+
+
+def all_different(indices: torch.Tensor) -> torch.Tensor:
+    """The same indices, of which it is known that no two are equal."""
+    _note(indices, _DISTINCT, True)
+    return indices
+
+
+def _follow_the_rest(args: Sequence[Any], output: torch.Tensor) -> None:
+    mask = args[0]
+    if mask.dtype is torch.bool and (count := chosen(mask)) is not None:
+        _note(output, _CHOSEN, mask.numel() - count)
+
+
+def _follow_joined(args: Sequence[Any], output: torch.Tensor) -> None:
+    _note(output, _CHOSEN, _chosen_of_all(args[0]))
+
+
+def _follow_either(args: Sequence[Any], output: torch.Tensor) -> None:
+    if (most := _chosen_of_all(args)) is not None:
+        _note(output, _CHOSEN, min(most, output.numel()))
+
+
+def _follow_columns(args: Sequence[Any], output: Sequence[torch.Tensor]) -> None:
+    if len(output) == 1:
+        _note(output[0], _DISTINCT, vars(args[0]).get(_DISTINCT))
+
+
+def _follow_drawn(args: Sequence[Any], output: torch.Tensor) -> None:
+    if output.dim() == 1 and all(map(_are_different, (args[0], *args[1]))):
+        all_different(output)
+
+
+_FOLLOWED: dict[Any, Callable[[Sequence[Any], Any], None]] = {
+    _aten.logical_not.default: _follow_the_rest,
+    _aten.bitwise_not.default: _follow_the_rest,
+    _aten.cat.default: _follow_joined,
+    _aten.bitwise_or.Tensor: _follow_either,
+    _aten.logical_or.default: _follow_either,
+    _aten.unbind.int: _follow_columns,
+    _aten.index.Tensor: _follow_drawn,
+}
+"""Operators that choose what masks or indices choose, in another way."""
+
+
+def _are_different(indices: Any) -> bool:
+    return isinstance(indices, torch.Tensor) and _DISTINCT in vars(indices)
+
+
+def _chosen_of_all(masks: Sequence[Any]) -> int | None:
+    """Number of elements that several masks choose, none of which another one does."""
+    counts = [chosen(mask) if isinstance(mask, torch.Tensor) else None for mask in masks]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _note(tensor: torch.Tensor, name: str, value: Any) -> None:

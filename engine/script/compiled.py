@@ -1,7 +1,8 @@
-"""``torch.compile`` in a script that is traced: the same code runs uncompiled.
+"""``torch.compile`` and TorchScript in a script that is traced: the same code runs uncompiled.
 
 What a compiled step keeps is decided by the compiler, for one GPU, once it runs. So the trace is of
-the step as it is written, and says so.
+the step as it is written, and says so. TorchScript could not compile what stands in for PyTorch's
+functions, either: importing ``torch.distributed.optim`` compiles some that call them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from functools import wraps
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -23,12 +25,16 @@ COMPILED = (
     "The script compiles its step (torch.compile). What is predicted is the same step uncompiled: "
     "compiled, it may need less memory or more. Measure it to be sure."
 )
-
-
+SCRIPTED = (
+    "The script compiles functions or modules with TorchScript (torch.jit.script). What is "
+    "predicted is the same code as it is written: compiled, it may need less memory or more. "
+    "Measure it to be sure."
+)
 _HOOKS = r"Using `torch\.compile\(module\)` when there are global hooks on modules"
 
 
 _entering: set[CodeType] = set()  # of the frames that compiled code is entered by
+_notes: list[Callable[[str], None]] = []  # of the traces that run, the innermost one last
 
 
 @contextmanager
@@ -36,7 +42,7 @@ def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
     """Run compiled code as it was written, for as long as the context lasts.
 
     Args:
-        note: Receives :data:`COMPILED` whenever compiled code runs.
+        note: Receives :data:`COMPILED` or :data:`SCRIPTED` whenever compiled code runs.
     """
     choose = eval_frame._callback_from_stance
     make = torch.compile
@@ -53,6 +59,12 @@ def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
         # Any other backend may look for a GPU, or take seconds to load; it is never called.
         return make(model, backend="eager", disable=disable)
 
+    def script(obj: Any, *_: Any, **__: Any) -> Any:
+        """What TorchScript gives where ``PYTORCH_JIT=0`` switches it off."""
+        if isinstance(obj, torch.nn.Module):
+            note(SCRIPTED)
+        return _noting(obj) if isinstance(obj, FunctionType) else obj
+
     with (
         torch.compiler.set_stance("force_eager"),
         warnings.catch_warnings(),
@@ -68,9 +80,26 @@ def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
             make_eager,
             why="another backend may look for a GPU, or take seconds to load",
         ),
+        patched(torch.jit, "script", script, why="compiled code runs as it was written"),
     ):
         warnings.filterwarnings("ignore", message=_HOOKS)
-        yield
+        _notes.append(note)
+        try:
+            yield
+        finally:
+            _notes.pop()
+
+
+def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that notes that it would be compiled; libraries have some that never run."""
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        for note in _notes[-1:]:  # its module may stay loaded after the trace
+            note(SCRIPTED)
+        return function(*args, **kwargs)
+
+    return called
 
 
 def runs_compiled() -> bool:

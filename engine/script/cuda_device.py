@@ -160,7 +160,8 @@ def _operands_on_gpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def _check_ordinal(device: torch.device) -> None:
     if device.index:
         raise RuntimeError(
-            f"CUDA error: invalid device ordinal ({device}): this training run has one GPU"
+            f"CUDA error: invalid device ordinal ({device}): this training run has one GPU. With "
+            f"all on {CUDA}, the answer is what its GPUs take together"
         )
 
 

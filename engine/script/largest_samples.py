@@ -3,7 +3,7 @@
 Batches of samples that differ in size have their own sizes: no two traces would be alike, and the
 worst batch of an epoch would hardly be among those that are traced. So each begins with the samples
 that are largest in any dimension, to which the others are padded. Where samples are joined instead,
-as graphs are, the others decide: each is a little larger than the mean.
+as graphs are, the others decide: each is a little larger than the mean in every size.
 """
 
 from __future__ import annotations
@@ -92,8 +92,7 @@ class LargestSamples:
             return None
         totals = [_numbers(shapes) for shapes in read]
         largest = {max(range(len(read)), key=sizes.__getitem__) for sizes in varying}
-        enough = fmean(totals) + _DEVIATIONS * pstdev(totals) / math.sqrt(_FEW)
-        other = min(range(len(read)), key=lambda index: (totals[index] < enough, totals[index]))
+        other = _one_for_others([*varying, totals])
         sizes = max(varying, key=max)
         longest = max(sizes)
         self.caveats.append(
@@ -174,6 +173,25 @@ def _varying(read: list[Shapes]) -> list[list[int]]:
         for dimension in range(dimensions)
     ]
     return [one for one in sizes if min(one) < max(one)]
+
+
+def _one_for_others(sizes: list[list[int]]) -> int:
+    """Index of the smallest sample that stands for many joined ones in every size.
+
+    Memory of joined samples goes with one of their sizes, as that of graphs does with nodes or
+    edges, so none may be too small. Where each sample is, it is the one that falls least short.
+
+    Args:
+        sizes: One list for each size, with that of every sample; the last one decides between
+            samples that are large enough.
+    """
+    enough = [fmean(one) + _DEVIATIONS * pstdev(one) / math.sqrt(_FEW) for one in sizes]
+
+    def order(index: int) -> tuple[float, int]:
+        reached = min(one[index] / least for one, least in zip(sizes, enough, strict=True))
+        return max(1 - reached, 0), sizes[-1][index]
+
+    return min(range(len(sizes[-1])), key=order)
 
 
 def _size(shape: Shape, dimension: int) -> int:

@@ -96,6 +96,9 @@ def _made(looks: Iterator[Any], numbers: Iterator[int], strides: bool) -> Any:
     return 1.0 if kind is float else next(looks)
 
 
+_DEVICES = ("cuda", "cpu")
+
+
 @dataclass(frozen=True)
 class _State:
     """What decides, besides its inputs, what a pass of a module does.
@@ -114,18 +117,25 @@ class _State:
             torch.is_inference_mode_enabled(),
             tuple(
                 (device, torch.get_autocast_dtype(device))
-                for device in ("cuda", "cpu")
+                for device in _DEVICES
                 if torch.is_autocast_enabled(device)
             ),
         )
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """The same state."""
+        """The same state, in whatever state it is entered.
+
+        Autocast keeps its casts until the outermost context ends, which may be the script's.
+        """
+        casts = dict(self.casts)
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode() if self.infers else torch.no_grad())
-            for device, dtype in self.casts:
-                stack.enter_context(torch.autocast(device, dtype=dtype))
+            for device in _DEVICES:
+                dtype = casts.get(device)
+                stack.enter_context(torch.autocast(device, dtype=dtype, enabled=dtype is not None))
+            if casts:
+                stack.callback(torch.clear_autocast_cache)
             yield
 
 

@@ -204,8 +204,9 @@ _THE = {PhaseName.EVALUATION: "evaluation", PhaseName.LATER_STEP: "a later train
 _LATER = "The largest step of the epochs that were followed, one step of each."
 _GROWS = (
     "Steps grow: one of a later epoch takes more memory than those that were traced, as where "
-    "images or texts become larger or layers are thawed. Memory counts it; time and speed are "
-    "those of the first steps, and epochs after the followed ones may take more still."
+    "images or texts become larger, layers are thawed, or outputs and the best weights are kept. "
+    "Memory counts it; time and speed are those of the first steps, and epochs after the followed "
+    "ones may take more still."
 )
 _LOADING = "All that the script has made before its first forward pass, with the first batch."
 

@@ -1,4 +1,4 @@
-"""Selections by values, at their largest: elements under a mask, or unlike ones."""
+"""Selections by values, at their largest: elements under a mask, unlike ones, boxes that remain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .chosen_indices import chosen
+from .chosen_indices import all_different, chosen
 from .routing import expected_true
 
 _aten = torch.ops.aten
@@ -35,7 +35,8 @@ class Selecting:
 
 
 def _all_nonzero(selecting: Selecting, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.new_empty((selecting.count(tensor), tensor.dim()), dtype=torch.int64)
+    indices = tensor.new_empty((selecting.count(tensor), tensor.dim()), dtype=torch.int64)
+    return all_different(indices) if tensor.dim() == 1 else indices
 
 
 def _all_indexed(
@@ -104,7 +105,14 @@ def _all_unique_rows(
     )
 
 
-LARGEST: dict[Any, Callable[..., Any]] = {
+def _all_boxes(
+    selecting: Selecting, boxes: torch.Tensor, scores: torch.Tensor, overlap: float
+) -> torch.Tensor:
+    """Indices of boxes that suppress each other, where none does."""
+    return all_different(boxes.new_empty(len(boxes), dtype=torch.int64))
+
+
+_LARGEST: dict[Any, Callable[..., Any]] = {
     _aten.nonzero.default: _all_nonzero,
     _aten.index.Tensor: _all_indexed,
     _aten.masked_select.default: _all_selected,
@@ -113,3 +121,11 @@ LARGEST: dict[Any, Callable[..., Any]] = {
     _aten.unique_dim.default: _all_unique_rows,
 }
 """Operators whose result has as many elements as their input at most."""
+
+_OF_PACKAGES = {"torchvision.nms.default": _all_boxes}
+"""The same for operators of packages, which may not be installed, by name."""
+
+
+def largest_of(func: Any) -> Callable[..., Any] | None:
+    """What makes the largest result of an operator; ``None`` where that is not known."""
+    return _LARGEST.get(func) or _OF_PACKAGES.get(str(func))

@@ -43,7 +43,7 @@ from .routing import (
     follow_table,
     set_in_a_table,
 )
-from .selections import LARGEST, Selecting
+from .selections import Selecting, largest_of
 from .sparse import refuse_sparse
 
 _aten = torch.ops.aten
@@ -207,10 +207,10 @@ class ValuesMode(OperatorMode):
         """The selection that values would make; ``None`` where nobody knows how large it can be."""
         if func is _aten.bincount.default and (counts := self._count(args, kwargs)) is not None:
             return counts
-        if func not in LARGEST:
+        if (largest := largest_of(func)) is None:
             return None
         found = Selecting()
-        selected = LARGEST[func](found, *args, **kwargs)
+        selected = largest(found, *args, **kwargs)
         if not found.is_exact:
             self._values.selected(evenly=found.evenly)
         return selected

@@ -130,6 +130,16 @@ def test_they_take_what_they_take_on_real_tensors(tmp_path: Path, does: str, at:
     assert peak == real(one, 1).peak_allocated_bytes
 
 
+def test_they_run_in_their_own_precision_within_another_one(tmp_path: Path) -> None:
+    one = program(tmp_path, "denoise(40)")
+    code = Path(one.path).read_text()
+    plain = "    logits, _ = model(ids.to(device))\n"
+    cast = "    with torch.autocast(device, torch.bfloat16): logits, _ = model(ids.to(device))\n"
+    Path(one.path).write_text(code.replace(plain, cast))
+    peak, _ = follow(one, 1, None, None).trace.peak_by_category()
+    assert peak == real(one, 1).peak_allocated_bytes
+
+
 @pytest.mark.parametrize(("does", "each"), [("generate({})", 20), ("denoise({})", 6)])
 def test_more_of_them_take_a_few_operators_each(tmp_path: Path, does: str, each: int) -> None:
     some, more = (follow(program(tmp_path, does.format(n)), 1, A10, None) for n in (100, 200))

@@ -105,6 +105,21 @@ def test_joined_samples_of_random_sizes_are_a_little_larger_than_the_mean(tmp_pa
         assert mean < differing < 1.3 * mean < most
 
 
+def test_joined_samples_are_large_enough_in_every_size() -> None:
+    sizes = numpy.random.default_rng(0).integers((100, 400), (300, 900), (500, 2))
+    graphs: list[tuple[int, int]] = sizes.tolist()
+    data = [(torch.empty(nodes, 16), torch.empty(2, edges)) for nodes, edges in graphs]
+    *_, other = chosen_of(data, 4)
+    for size, mean in zip(graphs[other], (200, 650), strict=True):
+        assert 1.1 * mean < size < 1.35 * mean  # those alone that are largest elsewhere are smaller
+
+
+def test_where_no_sample_is_large_enough_in_every_size_the_nearest_stands_for_all() -> None:
+    data = [(torch.empty(n), torch.empty(100 - n)) for n in range(10, 91)]
+    *_, other = chosen_of(data, 4)
+    assert other in (39, 40, 41)  # about as large in both
+
+
 def chosen_of(data: object, batch_size: int = 2) -> list[int]:
     sampler = BatchSampler(SequentialSampler(data), batch_size, drop_last=False)  # type: ignore[arg-type]  # any data
     return LargestSamples().put_into([0, 1, 2, 3][:batch_size], sampler)

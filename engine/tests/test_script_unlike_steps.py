@@ -10,9 +10,17 @@ import engine
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script.batch_sizes import trace_script_at_every_batch_size
-from engine.script.compiled import COMPILED
+from engine.script.compiled import COMPILED, SCRIPTED
 from engine.script.trace import trace_script
 from engine.tests.scripts import A10, ADAM, LINEAR, linear, written
+
+PLAIN = LINEAR.format(optimizer=ADAM, last="pass")
+
+
+def changed(change: str, to: str) -> str:
+    """The plain script with a change, which may define the ``relu`` that it calls."""
+    code = PLAIN.replace(change, to)
+    return code.replace("model(x).relu()", "relu(model(x))") if "def relu" in to else code
 
 
 @pytest.mark.parametrize(
@@ -28,16 +36,35 @@ from engine.tests.scripts import A10, ADAM, LINEAR, linear, written
 def test_a_compiled_step_is_traced_uncompiled_and_says_so(
     folder: Path, change: str, to: str
 ) -> None:
-    plain = LINEAR.format(optimizer=ADAM, last="pass")
-    code = plain.replace(change, to)
-    if "def relu" in to:
-        code = code.replace("model(x).relu()", "relu(model(x))")
+    code = changed(change, to)
     for _ in range(2):  # the second time, the module is loaded already
         found = trace_script(written(folder, code, "compiled"), 8, A10)
         assert found.caveats[1:] == [COMPILED]
-    expected = trace_script(written(folder, plain), 8, A10)
+    expected = trace_script(written(folder, PLAIN), 8, A10)
     assert found.sizes == expected.sizes
     assert expected.caveats[1:] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "to"),
+    [
+        ("model = nn.Linear(64, 64)", "model = torch.jit.script(nn.Linear(64, 64))"),
+        (
+            "    def step",
+            "    @torch.jit.script\n    def relu(x: torch.Tensor):\n"
+            "        return x.relu() if x.dim() else torch.tensor(0.0)\n    def step",
+        ),
+    ],
+    ids=["module", "function"],
+)
+def test_what_torchscript_would_compile_is_traced_as_it_is_written(
+    folder: Path, change: str, to: str
+) -> None:
+    """It cannot compile what stands in for ``torch.tensor``, as PyTorch's own modules call it."""
+    code = changed(change, to)
+    found = trace_script(written(folder, code, "scripted"), 8, A10)
+    assert found.caveats[1:] == [SCRIPTED]
+    assert found.sizes == trace_script(written(folder, PLAIN), 8, A10).sizes
 
 
 def test_an_answer_says_what_its_trace_does_not_tell(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,54 @@ def test_a_mask_set_at_different_indices_chooses_as_many(folder: Path) -> None:
         written(folder, READING.replace("{body}", SHIRA + "        " + PLAIN)), 8, A10
     )
     assert not any("as large as it can be" in caveat for caveat in trace.caveats)
+
+
+SAMPLER = """
+        overlap = model(torch.randn(5_000, 16)).flatten()
+        drawn = []
+        for found, most in ((torch.where(overlap >= 1)[0], 64), (torch.where(overlap < 0)[0], 192)):
+            assert len(found) == 5_000
+            one = found[torch.randperm(len(found))[:most]]
+            drawn.append(torch.zeros_like(overlap, dtype=torch.uint8))
+            drawn[-1][one] = 1
+        assert len(torch.where(drawn[0] | drawn[1])[0]) == 256
+        assert len(torch.where(torch.cat(drawn[:1] * 3))[0]) == 3 * 64
+"""
+
+
+def test_a_draw_from_what_was_selected_has_the_size_of_the_draw(folder: Path) -> None:
+    """As detectors draw positive and negative boxes."""
+    code = READING.replace("{body}", SAMPLER + "        " + PLAIN)
+    assert trace_script(written(folder, code), 8, A10).operations
+
+
+@pytest.fixture
+def nms() -> Iterator[None]:
+    """The operator of torchvision, as it is for tensors without values."""
+    if hasattr(torch.ops.torchvision, "nms"):
+        yield
+        return
+    with torch.library._scoped_library("torchvision", "FRAGMENT") as library:
+        library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+        def fake(boxes: torch.Tensor, scores: torch.Tensor, overlap: float) -> torch.Tensor:
+            count = torch.library.get_ctx().new_dynamic_size()
+            return boxes.new_empty(count, dtype=torch.int64)
+
+        torch.library.register_fake("torchvision::nms", fake, lib=library)
+        yield
+
+
+@pytest.mark.usefixtures("nms")
+def test_of_boxes_that_overlap_all_may_remain(folder: Path) -> None:
+    body = """
+        boxes = model[0](torch.randn(300, 16))
+        kept = torch.ops.torchvision.nms(boxes[:, :4], boxes[:, 5], 0.7)
+        assert len(kept) == 300
+        loss = model(boxes[kept[:100]]).sum() + model(x).sum()
+"""
+    trace = trace_script(written(folder, READING.replace("{body}", body)), 8, A10)
+    assert any("as large as it can be" in caveat for caveat in trace.caveats)
 
 
 CONTRASTIVE = """

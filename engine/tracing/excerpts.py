@@ -159,6 +159,17 @@ def left_since(begin: Moment, trace: Trace) -> set[int] | None:
     return set(range(begin.tensors, len(trace.sizes))) - freed
 
 
+def apart_from(trace: Trace) -> Trace:
+    """A record of its own, that knows the tensors of a trace and makes others."""
+    known = ("sizes", "categories", "modules", "makers", "streams")
+    return Trace(trace.batch_size, **{name: copy(getattr(trace, name)) for name in known})
+
+
+def freed_of_before(part: Trace, made: int) -> list[int]:
+    """Tensors that a record of its own freed, of those of the trace that it is apart from."""
+    return [tensor for kind, tensor in part.events if kind == FREE and tensor < made]
+
+
 def insert(part: Trace, begin: Moment, trace: Trace, at: Moment) -> int:
     """Put what was recorded by itself, and leaves nothing behind, into a trace.
 
@@ -172,7 +183,9 @@ def insert(part: Trace, begin: Moment, trace: Trace, at: Moment) -> int:
         The most bytes that it takes at once.
     """
     events = [event for event in part.events[begin.events :] if event[1] >= begin.tensors]
-    events += [(FREE, tensor) for tensor in sorted(left_since(begin, part) or ())]
+    freed = {tensor for kind, tensor in events if kind == FREE}
+    left = set(range(begin.tensors, len(part.sizes))) - freed
+    events += [(FREE, tensor) for tensor in sorted(left)]
     more = len(trace.sizes) - begin.tensors
     trace.events[at.events : at.events] = [(kind, tensor + more) for kind, tensor in events]
     trace.phases = [

@@ -22,7 +22,15 @@ from torch.utils.hooks import RemovableHandle
 from ..allocator.caching import ALLOCATE, FREE
 from .accumulation import as_accumulated, held_by_engine
 from .beside import runs_beside
-from .excerpts import Excerpt, Moment, frees_in_order, insert, left_since
+from .excerpts import (
+    Excerpt,
+    Moment,
+    apart_from,
+    freed_of_before,
+    frees_in_order,
+    insert,
+    left_since,
+)
 from .module_names import ModuleNames
 from .operations import blocks_the_host, operator_name, reads_a_value, tensors_in, work
 from .operator_mode import OperatorMode
@@ -198,7 +206,7 @@ class MemoryRecorder(OperatorMode):
     @contextmanager
     def apart(self) -> Iterator[Trace]:
         """Record what runs in the context, and leaves nothing behind, into a trace of its own."""
-        part, known = Trace(self.trace.batch_size), set(self._ids)
+        part, known = apart_from(self.trace), set(self._ids)
         before = self.trace, self.live_bytes, self.peak_bytes, self._host_peak_bytes
         self.trace, self.live_bytes, self.peak_bytes = part, 0, 0
         try:
@@ -207,6 +215,8 @@ class MemoryRecorder(OperatorMode):
             for address in self._ids.keys() - known:  # kept by a cache, or a cycle
                 del self._ids[address], self._storages[address]
             self.trace, self.live_bytes, self.peak_bytes, self._host_peak_bytes = before
+            for tensor_id in freed_of_before(part, len(self.trace.sizes)):
+                self._free(tensor_id)
 
     def insert(self, part: Trace, begin: Moment, at: Moment, live_bytes: int) -> None:
         """Record a trace of its own, from a moment on, where so many bytes were alive."""
