@@ -25,6 +25,7 @@ from .in_libraries import Replacing, StandIns
 from .loading_arguments import index_of, one_device, taken
 from .pretrained_diffusers import model_from_config
 from .quantized import QuantizedLoading, given_quantization, on_a_command_line
+from .quantized_by_hand import LAYERS
 
 _PUBLISHED_IN_BF16 = (
     "llama",
@@ -215,8 +216,9 @@ _IN_LIBRARIES: StandIns = {
     "diffusers.models.modeling_utils": {
         "ModelMixin.from_pretrained": classmethod(model_from_config)
     },
+    **LAYERS,
 }
-"""Stand-ins for functions that load weights in libraries, by the module that holds them."""
+"""Stand-ins for what loads or quantizes weights in libraries, by the module that holds it."""
 
 _load_from_url = torch.hub.load_state_dict_from_url
 _load = torch.nn.Module.load_state_dict

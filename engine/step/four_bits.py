@@ -98,7 +98,7 @@ class FourBitLayout(torch.nn.Linear):
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         """The product; the result has the format of what is given."""
-        product: torch.Tensor = _Product.apply(given.to(self.dtype), self)  # type: ignore[no-untyped-call]  # PyTorch has no type for it
+        product: torch.Tensor = _Product.apply(given.to(self.dtype), self, self.bias)  # type: ignore[no-untyped-call]  # PyTorch has no type for it
         return product.to(given.dtype)
 
     def whole(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,20 +123,27 @@ class _Product(torch.autograd.Function):
     """A product with weights that are whole only while it runs, in forward and in backward."""
 
     @staticmethod
-    def forward(ctx: Any, given: torch.Tensor, layer: FourBitLayout) -> torch.Tensor:
+    def forward(
+        ctx: Any, given: torch.Tensor, layer: FourBitLayout, bias: torch.Tensor | None
+    ) -> torch.Tensor:
         ctx.layer = layer
         whole, scales = layer.whole(given.dtype)  # there, both live until the product is done
-        product = torch.nn.functional.linear(given, whole, layer.bias)
+        product = torch.nn.functional.linear(given, whole, bias)
         del scales
         return product
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, None]:
+    def backward(
+        ctx: Any, *gradients: torch.Tensor
+    ) -> tuple[torch.Tensor | None, None, torch.Tensor | None]:
         (gradient,) = gradients
+        of_bias = None
+        if ctx.needs_input_grad[2]:
+            of_bias = gradient.flatten(end_dim=-2).sum(0, dtype=ctx.layer.bias.dtype)
         if not ctx.needs_input_grad[0]:
-            return None, None
+            return None, None, of_bias
         whole = ctx.layer.whole(ctx.layer.loaded)[0].to(gradient.dtype)
-        return torch.matmul(gradient, whole), None
+        return torch.matmul(gradient, whole), None, of_bias
 
 
 def bitsandbytes_4bit(

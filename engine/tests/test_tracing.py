@@ -69,6 +69,19 @@ def test_a_finished_trace_does_not_grow_when_what_was_kept_is_freed() -> None:
     assert traced.events == events
 
 
+def test_a_tensor_on_the_meta_device_takes_no_memory() -> None:
+    """PyTorch's pipelines keep such ones of what a stage receives, before 2.13 at least."""
+    kept = []
+    with FakeTensorMode():
+        training = SimpleNamespace(model=torch.nn.Linear(4, 4), optimizer=None, phase="forward")
+        recorder = MemoryRecorder(training, 1)
+        before = recorder.live_bytes
+        recorder.record_step(lambda: kept.append(torch.zeros(256, 256, device="meta")))
+        assert recorder.live_bytes == before
+        recorder.record_step(lambda: kept.append(torch.zeros(256, 256)))
+    assert recorder.live_bytes == before + 256 * 256 * 4
+
+
 @small
 def test_a_prediction_does_not_touch_a_present_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def touched(*_: object) -> None:

@@ -306,8 +306,8 @@ class MemoryRecorder(OperatorMode):
         """Record a tensor's storage, unless it is known."""
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address in self._ids:
-            return
+        if address in self._ids or tensor.device.type == "meta":
+            return  # a tensor on the meta device has a shape, and no memory anywhere
         if self._counted is not None and not self._counted(tensor):
             self._see_on_host(storage)
             return
