@@ -50,7 +50,9 @@ def module_backup(
 @pytest.fixture
 def backup(module_backup: Path, tmp_path: Path) -> Path:
     """The same for one test, in a folder of its own."""
-    return shutil.copy(module_backup, tmp_path / "lab")
+    copied = tmp_path / "lab"
+    shutil.copy(module_backup, copied)
+    return copied
 
 
 def _files(path: Path) -> dict[str, bytes]:
