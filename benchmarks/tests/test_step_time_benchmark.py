@@ -13,6 +13,7 @@ import pytest
 from benchmarks.results.documents import ROOT
 from benchmarks.step_time import predictions
 from benchmarks.step_time.predictions import Predicted
+from benchmarks.step_time.report import ON_SEVERAL_GPUS, Figures, figures, tables
 from benchmarks.step_time.rows import CHECKED, FITTED, OWN, Row, gpus, read_rows
 from engine.answer.economics import GPUS_NOISE, MOVES_NOISE, Verdict
 from engine.core.choices import Precision
@@ -229,46 +230,51 @@ def _predicted(batch: int, seconds: float, measured: float, filled: float = 1.0)
 def test_a_sure_verdict_is_held_against_the_measured_ratio(
     predicted: float, measured: float, filled: float, verdict: Verdict, wrong: bool
 ) -> None:
-    from benchmarks.step_time.report import figures
-
     rows = [_predicted(1, 1.0, 1.0, filled), _predicted(2, 2 / predicted, 2 / measured, filled)]
     (found,) = figures(rows).sweeps  # type: ignore[arg-type]  # stand-ins of the same shape
     assert (found.verdict, found.wrong) == (verdict, wrong)
     assert found.low <= found.predicted <= found.high
 
 
-def test_the_published_predictions_give_every_table() -> None:
-    from benchmarks.step_time.predictions import read
-    from benchmarks.step_time.report import figures, tables
+@pytest.fixture(scope="module")
+def published() -> tuple[Predicted, ...]:
+    """The published predictions."""
+    return tuple(predictions.read())
 
-    found = read()
-    shown = figures(found)
+
+@pytest.fixture(scope="module")
+def shown(published: tuple[Predicted, ...]) -> Figures:
+    """What is reported of them."""
+    return figures(list(published))
+
+
+def test_the_published_predictions_give_every_table(
+    published: tuple[Predicted, ...], shown: Figures
+) -> None:
     assert len(tables(shown)) == 6
-    assert shown.errors[0].rows == sum(row.fitted for row in found)
+    assert shown.errors[0].rows == sum(row.fitted for row in published)
     assert shown.errors[0].median < 0.1
     assert not any(sweep.wrong for sweep in shown.sweeps)
     assert all(one.within >= 0.85 * one.rows for one in shown.coverage)
 
 
-def test_what_the_fit_writes_needs_no_ranges_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_fit_writes_needs_no_ranges_yet(
+    published: tuple[Predicted, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from benchmarks.step_time import report
-    from benchmarks.step_time.predictions import read
 
     monkeypatch.setattr(report, "step_time_range", lambda *_: pytest.fail("there are none"))
-    found = read()
-    assert report.unseen_error(found).rows == sum(row.fitted for row in found)
-    assert len(report.ranges_of(found)) == 12
+    assert report.unseen_error(published).rows == sum(row.fitted for row in published)
+    assert len(report.ranges_of(published)) == 12
 
 
-def test_steps_of_several_gpus_are_shown_but_are_no_checks() -> None:
-    from benchmarks.step_time.predictions import read
-    from benchmarks.step_time.report import ON_SEVERAL_GPUS, figures
-
-    found = read()
-    shown = {one.group.strip(): one.rows for one in figures(found).errors}
-    several = sum(row.source in ON_SEVERAL_GPUS for row in found)
-    assert shown["llm-foundry: 8 GPUs, predicted as one"] == several > 0
-    assert shown["checks: never fitted"] == sum(not row.fitted for row in found) - several
+def test_steps_of_several_gpus_are_shown_but_are_no_checks(
+    published: tuple[Predicted, ...], shown: Figures
+) -> None:
+    rows = {one.group.strip(): one.rows for one in shown.errors}
+    several = sum(row.source in ON_SEVERAL_GPUS for row in published)
+    assert rows["llm-foundry: 8 GPUs, predicted as one"] == several > 0
+    assert rows["checks: never fitted"] == sum(not row.fitted for row in published) - several
 
 
 def test_predictions_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -279,30 +285,25 @@ def test_predictions_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read(tmp_path / "rows.csv") == rows
 
 
-def test_measured_steps_bring_published_predictions_closer() -> None:
-    from benchmarks.step_time import predictions
-    from benchmarks.step_time.learning import learned
-
-    found = learned(predictions.read())
-    assert [one.rows > 10 for one in found] == [True, True]
-    for one in found:
+def test_measured_steps_bring_published_predictions_closer(shown: Figures) -> None:
+    assert [one.rows > 10 for one in shown.learned] == [True, True]
+    for one in shown.learned:
         assert one.median < 1.05 * one.before
         assert one.percentile_90 < 0.95 * one.before_percentile_90
 
 
-def test_the_engine_takes_the_spreads_that_were_found() -> None:
-    from benchmarks.step_time import predictions
-    from benchmarks.step_time.learning import spreads
-
+def test_the_engine_takes_the_spreads_that_were_found(shown: Figures) -> None:
     taken = (correction.GPU_SPREAD, correction.WORKLOAD_SPREAD, correction.STEP_SPREAD)
-    for spread, value in zip(spreads(predictions.read()), taken, strict=True):
+    for spread, value in zip(shown.spreads, taken, strict=True):
         assert value == pytest.approx(spread.deviation, abs=0.01), spread.cause
 
 
-def test_the_noise_of_moves_holds_for_published_pairs_of_precisions() -> None:
+def test_the_noise_of_moves_holds_for_published_pairs_of_precisions(
+    published: tuple[Predicted, ...],
+) -> None:
     """Pairs of one model on one GPU, by constants fitted without that model."""
     setups: dict[tuple[object, ...], list[Predicted]] = defaultdict(list)
-    for row in predictions.read():
+    for row in published:
         if row.fitted:
             setup = (row.source, row.gpu, row.trace, row.size, row.optimizer, row.channels_last)
             setups[setup].append(row)

@@ -127,7 +127,7 @@ def find_largest(
         tried = len(trials) - len(known)
         expected = None
         if expect is not None and followed < _FOLLOWED:
-            expected = expect(trials) // batch_multiple
+            expected = min(expect(trials) // batch_multiple, bracket.bound)
         elif tried == 0:
             expected = bracket.clamp(first)
         elif tried >= 2 and limit_bytes is not None and followed < _FOLLOWED:

@@ -11,7 +11,7 @@ from engine.gpus import GPUS
 from engine.interface.trial import Source
 from engine.prediction.probe import predict_trial
 from engine.script.machine import pretended_machine
-from engine.tests.conftest import small_workload
+from engine.tests.conftest import slow, small_workload
 from engine.traces.tracer import trace
 from engine.tracing.decompositions import workspace_bytes
 from engine.tracing.lowering import cuda_behaviour
@@ -46,10 +46,10 @@ def test_workspaces_are_as_large_as_those_of_lapack(
     ("optimizer", "source"),
     [
         ("galore", Source.COMPUTED),
-        ("galore-8bit", Source.COMPUTED),
+        slow("galore-8bit", Source.COMPUTED),
         ("soap", Source.COMPUTED),
         ("apollo", Source.PREDICTED),
-        ("shampoo", Source.PREDICTED),
+        slow("shampoo", Source.PREDICTED),
         ("adamw", Source.PREDICTED),
     ],
 )

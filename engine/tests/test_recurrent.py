@@ -13,6 +13,7 @@ from torch import nn
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script.trace import trace_script
+from engine.tests.conftest import slow
 from engine.tests.lowered import A10, BRAIN, saved
 from engine.tests.scripts import ADAM, LINEAR, on_a10, written
 from engine.tracing.recurrent_layers import COMPUTED
@@ -54,7 +55,7 @@ def test_both_directions_keep_twice_as_much_and_autocast_half(layer: str) -> Non
     assert 2 * reserve(autocast=True) == reserve(batch_first=True) == reserve()
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", ["LSTM", slow("GRU"), slow("RNN")])
 def test_a_layer_is_computed_for_a_gpu_and_traced_for_the_cpu(folder: Path, layer: str) -> None:
     code = RECURRENT.replace("nn.Linear(64, 64)", f"nn.{layer}(64, 64)")
     factory = written(folder, code.replace("(batch_size, 64)", "(batch_size, 40, 64)"))

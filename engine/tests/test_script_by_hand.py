@@ -65,7 +65,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     return trace_script(fed, 32, A10)
 
 
-@pytest.mark.parametrize("update", BY_HAND.values(), ids=BY_HAND)
+@pytest.mark.parametrize(
+    "update",
+    [
+        pytest.param(
+            update, id=name, marks=pytest.mark.slow if name == "written to as data" else ()
+        )
+        for name, update in BY_HAND.items()
+    ],
+)
 def test_a_step_by_hand_takes_what_plain_sgd_takes(folder: Path, update: str, plain: Trace) -> None:
     fed, size = found_loaders(program(folder, update), A10)
     assert size == 16

@@ -18,6 +18,7 @@ from engine.script.fork import Done, in_a_fork
 from engine.script.program import Program
 from engine.script.trace import follow, follow_script
 from engine.script.unlike_steps import STEPS
+from engine.tests.conftest import slow
 from engine.tests.scripts import real
 from engine.tests.test_script_phases import SCRIPT, WIDTH
 
@@ -39,18 +40,29 @@ class _AfterTraining(cpu.ProgramWatch):
         return Trial(4, fits=True, source=Source.MEASURED, peak_allocated_bytes=peak)
 
 
+KEEPS, JOINS = "kept.append(out)", "whole = torch.cat(kept)"
+
+
 @pytest.mark.parametrize(
-    ("keeps", "then"),
-    [("pass", ""), ("kept.append(out)", ""), ("kept.append(out)", "whole = torch.cat(kept)")],
-    ids=["passing", "kept", "kept and joined"],
+    ("samples", "keeps", "then"),
+    [
+        (48, KEEPS, ""),
+        (70, "pass", ""),
+        (70, KEEPS, JOINS),
+        (480, KEEPS, ""),
+        slow(48, "pass", ""),
+        slow(48, KEEPS, JOINS),
+        slow(70, KEEPS, ""),
+        slow(480, "pass", ""),
+        slow(480, KEEPS, JOINS),
+    ],
 )
-@pytest.mark.parametrize("samples", [192, 280, 6_400])
 def test_an_evaluation_takes_what_it_takes_on_real_tensors(
     tmp_path: Path, keeps: str, then: str, samples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(whole_run, "GROWING_SECONDS", inf)
     path = tmp_path / "train.py"
-    code = SCRIPT.format(width=WIDTH, eval_samples=samples, eval_batch=64, keeps=keeps, saves=then)
+    code = SCRIPT.format(width=WIDTH, eval_samples=samples, eval_batch=16, keeps=keeps, saves=then)
     path.write_text(code.replace(".cuda()", "").replace("range(3)", "range(1)"))
     program = Program.of(path, (), "--batch")
     order = TrialOrder(program, 4)
@@ -97,10 +109,22 @@ COUNTED = (
 )
 
 
-@pytest.mark.parametrize("loop", [OVER_ONE, OVER_TWO, COUNTED], ids=["one", "two", "counted"])
 @pytest.mark.parametrize(
-    ("samples", "at", "options"),
-    [(24, 0, ""), (300, 1, ""), (300, 0, ", drop_last=True"), (800, 0, ", shuffle=True")],
+    ("loop", "samples", "at", "options"),
+    [
+        (OVER_ONE, 24, 0, ""),
+        (OVER_TWO, 100, 1, ""),
+        (COUNTED, 100, 0, ", drop_last=True"),
+        (OVER_ONE, 160, 0, ", shuffle=True"),
+        slow(OVER_TWO, 24, 0, ""),
+        slow(COUNTED, 24, 0, ""),
+        slow(OVER_ONE, 100, 1, ""),
+        slow(COUNTED, 100, 1, ""),
+        slow(OVER_ONE, 100, 0, ", drop_last=True"),
+        slow(OVER_TWO, 100, 0, ", drop_last=True"),
+        slow(OVER_TWO, 160, 0, ", shuffle=True"),
+        slow(COUNTED, 160, 0, ", shuffle=True"),
+    ],
 )
 def test_outputs_that_are_kept_between_the_first_steps_count_as_often_as_measured(
     tmp_path: Path, loop: str, samples: int, at: int, options: str

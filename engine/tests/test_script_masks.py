@@ -9,6 +9,7 @@ import pytest
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script.trace import trace_script
+from engine.tests.conftest import slow
 from engine.tests.scripts import written
 
 CODE = """
@@ -41,16 +42,23 @@ GPT2 = {
 }
 
 
-@pytest.mark.parametrize("model", [BERT, GPT2], ids=["bert", "gpt2"])
+COLLATED = "torch.stack([torch.tensor([1] * 20) for _ in range(b)])", ""
+PADDED = "torch.ones_like(ids)", "mask[-1, -1] = 0"
+
+
 @pytest.mark.parametrize(
-    ("mask", "padding"),
+    ("model", "mask", "padding"),
     [
-        pytest.param("None", "", marks=pytest.mark.slow),
-        pytest.param("torch.ones(b, 20, dtype=torch.long)", "", marks=pytest.mark.slow),
-        ("torch.stack([torch.tensor([1] * 20) for _ in range(b)])", ""),
-        ("torch.ones_like(ids)", "mask[-1, -1] = 0"),
+        (BERT, *COLLATED),
+        (GPT2, *PADDED),
+        slow(BERT, *PADDED),
+        slow(GPT2, *COLLATED),
+        *(
+            slow(model, mask, "")
+            for model in (BERT, GPT2)
+            for mask in ("None", "torch.ones(b, 20, dtype=torch.long)")
+        ),
     ],
-    ids=["none", "ones", "collated", "padded"],
 )
 def test_a_mask_takes_what_it_takes_in_a_real_step(
     folder: Path, model: dict[str, str], mask: str, padding: str

@@ -38,7 +38,7 @@ def collate(samples):
     {collated}
     return batch
 
-model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=100, n_positions=64))
+model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=32, n_head=2, vocab_size=100, n_positions=64))
 args = TrainingArguments(
     "out", per_device_train_batch_size=int(sys.argv[2]), report_to=[], **{options}
 )

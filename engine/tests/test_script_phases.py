@@ -13,7 +13,7 @@ from engine.gpus import GPUS
 from engine.interface.result import PhaseName
 from engine.interface.trial import Source, Trial
 from engine.prediction.phases import judged_by
-from engine.script import whole_run
+from engine.script import later_epochs, whole_run
 from engine.script.phase_peaks import Peak, WholeRun
 from engine.script.phases import NOT_FOLLOWED, ScriptPhases
 from engine.script.program import Program
@@ -88,21 +88,21 @@ class TestFollowed:
         assert loading.host >= WEIGHT
 
     def test_an_evaluation_is_as_large_as_its_own_batch(self, tmp_path: Path) -> None:
-        large = followed(written(tmp_path, eval_samples=1024, eval_batch=256))
-        small = followed(written(tmp_path, eval_samples=256, eval_batch=8))
+        large = followed(written(tmp_path, eval_samples=256, eval_batch=64))
+        small = followed(written(tmp_path, eval_samples=64, eval_batch=8))
         more = large.peaks[PhaseName.EVALUATION].device - small.peaks[PhaseName.EVALUATION].device
         # Input, hidden layer and its ReLU, and the output of the batch before.
-        assert more == 4 * (256 - 8) * WIDTH * 4
+        assert more == 4 * (64 - 8) * WIDTH * 4
         step = large.peaks[PhaseName.STEP].device
         assert large.peaks[PhaseName.EVALUATION].device > step
 
     def test_what_each_batch_keeps_adds_up_to_the_last_one(self, tmp_path: Path) -> None:
-        kept = {"keeps": "kept.append(out)", "eval_samples": 8 * 100}
+        kept = {"keeps": "kept.append(out)", "eval_samples": 8 * 30}
         run = followed(written(tmp_path, **kept))
-        without = followed(written(tmp_path, eval_samples=8 * 100))
+        without = followed(written(tmp_path, eval_samples=8 * 30))
         assert run.grows
         more = run.peaks[PhaseName.EVALUATION].device - without.peaks[PhaseName.EVALUATION].device
-        assert more == pytest.approx(99 * 8 * WIDTH * 4, abs=8 * WIDTH * 4)
+        assert more == pytest.approx(29 * 8 * WIDTH * 4, abs=8 * WIDTH * 4)
 
     def test_a_script_that_ends_without_either_says_nothing_else(self, tmp_path: Path) -> None:
         program = written(tmp_path)
@@ -117,7 +117,10 @@ class TestFollowed:
         assert "KeyError" in run.left
         assert PhaseName.SAVING not in run.peaks
 
-    def test_a_loop_that_wants_data_without_end_is_left(self, tmp_path: Path) -> None:
+    def test_a_loop_that_wants_data_without_end_is_left(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(later_epochs, "SECONDS", 0.2)
         program = written(tmp_path)
         path = Path(program.path)
         head, _, _ = path.read_text().partition("for epoch in range(3):")

@@ -10,6 +10,7 @@ from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.trace import trace_script
+from engine.tests.conftest import slow
 from engine.tests.scripts import A10, written
 
 MIXTURE = """
@@ -85,8 +86,18 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("selecting", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize("choosing", [TOPK, "self.gate(x).softmax(-1).max(-1, keepdim=True)"])
+MAX = "self.gate(x).softmax(-1).max(-1, keepdim=True)"
+
+
+@pytest.mark.parametrize(
+    ("choosing", "selecting"),
+    [
+        *((TOPK, selecting) for selecting in WAYS.values()),
+        (MAX, WHERE),
+        *(slow(MAX, selecting) for selecting in WAYS.values() if selecting != WHERE),
+    ],
+    ids=[*WAYS, *(f"{name} of the maximum" for name in WAYS)],
+)
 def test_all_experts_together_get_what_was_chosen(
     folder: Path, choosing: str, selecting: str
 ) -> None:

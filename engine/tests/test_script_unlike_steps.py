@@ -12,6 +12,7 @@ from engine.measurement.protocol import TrialOrder
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.compiled import COMPILED, SCRIPTED
 from engine.script.trace import trace_script
+from engine.tests.conftest import slow
 from engine.tests.scripts import A10, ADAM, LINEAR, linear, written
 
 PLAIN = LINEAR.format(optimizer=ADAM, last="pass")
@@ -27,7 +28,7 @@ def changed(change: str, to: str) -> str:
     ("change", "to"),
     [
         ("model = nn.Linear(64, 64)", "model = torch.compile(nn.Linear(64, 64))"),
-        ("    optimizer =", "    model.compile(mode='max-autotune')\n    optimizer ="),
+        slow("    optimizer =", "    model.compile(mode='max-autotune')\n    optimizer ="),
         ("    def step", "    @torch.compile(fullgraph=True)\n    def step"),
         ("import torch\n", "import torch\n@torch.compile\ndef relu(x):\n    return x.relu()\n"),
     ],

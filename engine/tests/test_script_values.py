@@ -10,6 +10,7 @@ import torch
 
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
+from engine.script import placeholders
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import Factory
 from engine.script.trace import CannotTrace, trace_script
@@ -278,7 +279,10 @@ def test_a_larger_batch_may_check_values_that_a_smaller_one_does_not(folder: Pat
     assert found.peak_by_category() == trace_script(factory, 32, A10).peak_by_category()
 
 
-def test_a_loop_that_only_values_end_is_followed_where_they_end_it(folder: Path) -> None:
+def test_a_loop_that_only_values_end_is_followed_where_they_end_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placeholders, "ENDLESS", 200)
     body = f"{PLAIN}\n        while (torch.rand(4) > 2).any(): pass"
     factory: Factory = written(folder, READING.replace("{body}", body))
     assert trace_script(factory, 8, A10).sizes

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.answer.search import find_largest, line_to
@@ -288,6 +288,12 @@ def test_the_worst_case_is_logarithmic(
     expected=st.lists(st.integers(-5, MAX_BATCH_SIZE + 10), min_size=1),
     batch_multiple=st.sampled_from([1, 8, 24]),
     known=st.lists(SIZES, max_size=2, unique=True),
+)
+@example(
+    threshold=MAX_BATCH_SIZE,
+    expected=[1] * 12 + [MAX_BATCH_SIZE + 10] * 88,  # too low, then beyond what may be tried
+    batch_multiple=1,
+    known=[1],
 )
 def test_any_expectation_ends_at_the_limit_in_logarithmically_many_probes(
     threshold: int, expected: list[int], batch_multiple: int, known: list[int]

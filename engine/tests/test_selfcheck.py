@@ -15,6 +15,7 @@ from engine.selfcheck import check as checking
 from engine.selfcheck.advice import advice_on
 from engine.selfcheck.check import comparisons, self_check
 from engine.selfcheck.workloads import LAUNCH_BOUND, ON_A_CPU, ON_A_GPU, Checked, workloads_for
+from engine.tests.conftest import slow
 
 TINY = ON_A_CPU[:1]
 
@@ -103,7 +104,7 @@ def test_everything_that_was_measured_is_in_the_result(machine: Any) -> None:
     assert found.step_predictor == "abc"
 
 
-@pytest.mark.parametrize("kind", ["launches", "rates", "predictions", "trial"])
+@pytest.mark.parametrize("kind", ["launches", slow("rates"), slow("predictions"), "trial"])
 def test_what_fails_is_a_problem_and_the_rest_is_kept(machine: Any, kind: str) -> None:
     machine(**{kind: "RuntimeError: no kernel image is available for execution"})
     found = check()

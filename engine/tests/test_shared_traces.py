@@ -56,12 +56,13 @@ def test_whether_blocks_repeat_is_checked_on_the_first_gpu_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Family, "includes", lambda *_: False)
-    workload = small_workload("bert")
+    some = cuda_behaviour(GPUS[NAMES[0]].compute_capability)
+    traces = replace(trace_every_batch_size(small_workload("bert"), some), margin=2)
     margins: list[int | None] = []
 
-    def trace_every(behaviour: CudaBehaviour, margin: int | None) -> TraceSource:
+    def trace_every(_: CudaBehaviour, margin: int | None) -> TraceSource:
         margins.append(margin)
-        return replace(trace_every_batch_size(workload, behaviour), margin=2)
+        return traces
 
     shared = SharedTraces(trace_every)
     for name in NAMES:

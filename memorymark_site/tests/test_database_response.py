@@ -14,15 +14,26 @@ from memorymark_site import probes
 from memorymark_site.operations.database import PATIENCE_SECONDS, need_response
 
 
+def connection_to(port: int) -> Any:
+    found: Any = connections.create_connection("default")
+    postgres = pytest.importorskip("django.db.backends.postgresql.base").DatabaseWrapper
+    address = {"HOST": "127.0.0.1", "PORT": str(port), "USER": "a", "OPTIONS": {}}
+    return postgres(found.settings_dict | address | {"NAME": "lab", "PASSWORD": ""})
+
+
 @pytest.fixture
 def frozen_server() -> Iterator[Any]:
     """A connection to a server whose kernel takes connections and which never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        found: Any = connections.create_connection("default")
-        found.settings_dict = found.settings_dict | {"OPTIONS": {}}
-        postgres = pytest.importorskip("django.db.backends.postgresql.base").DatabaseWrapper
-        address = {"HOST": "127.0.0.1", "PORT": str(server.getsockname()[1]), "USER": "a"}
-        yield postgres(found.settings_dict | address | {"NAME": "lab", "PASSWORD": ""})
+        yield connection_to(server.getsockname()[1])
+
+
+@pytest.fixture
+def no_server() -> Any:
+    """A connection that is refused at once, so that nothing waits for its timeout."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return connection_to(port)
 
 
 def test_a_frozen_server_is_given_up_after_seconds(frozen_server: Any) -> None:
@@ -36,9 +47,9 @@ def test_a_frozen_server_is_given_up_after_seconds(frozen_server: Any) -> None:
     ("address", "module"), [("/health", nodes), ("/api/v1/health", nodes), ("/ready", probes)]
 )
 def test_what_watches_the_site_hears_of_it(
-    client: Client, monkeypatch: pytest.MonkeyPatch, frozen_server: Any, address: str, module: Any
+    client: Client, monkeypatch: pytest.MonkeyPatch, no_server: Any, address: str, module: Any
 ) -> None:
-    monkeypatch.setattr(module, "connection", frozen_server)
+    monkeypatch.setattr(module, "connection", no_server)
     response = client.get(address)
     assert response.status_code == 503
     assert response.json()["problems"][0] == "the database does not respond"

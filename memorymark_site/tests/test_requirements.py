@@ -1,4 +1,6 @@
-"""Imports of the site are what ``pip install 'memorymark[site]'`` brings.
+"""What is loaded with every module of the site, beyond import-linter's contracts.
+
+It is what ``pip install 'memorymark[site]'`` brings, and not all of that.
 
 In the environment of the tests, packages of test tools are there too, and hide one that is missing.
 """
@@ -11,10 +13,11 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 from django.conf import settings
 from packaging.requirements import Requirement
 
@@ -31,27 +34,39 @@ print(json.dumps([*sys.modules]))
 """
 
 
-def test_the_site_imports_nothing_that_its_extra_does_not_bring(tmp_path: Path) -> None:
-    root = Path(settings.BASE_DIR)
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Set[str]:
+    """The modules that are loaded once all of the site's are."""
     done = subprocess.run(
         [sys.executable, "-c", _IMPORTS_ALL],
-        cwd=root,
+        cwd=settings.BASE_DIR,
         env=os.environ
         | {
             "DJANGO_SETTINGS_MODULE": "memorymark_site.settings",
-            "MEMORYMARK_DATA_DIR": str(tmp_path),
+            "MEMORYMARK_DATA_DIR": str(tmp_path_factory.mktemp("data")),
             "DATABASE_URL": "",
         },
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    imported = {name.partition(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
+    found = frozenset(json.loads(done.stdout.splitlines()[-1]))
+    assert "analyses.jobs.worker" in found
+    return found
+
+
+def test_the_site_loads_neither_torch_nor_transformers(imported: Set[str]) -> None:
+    assert imported.isdisjoint({"torch", "transformers", "plotly"})
+
+
+def test_the_site_imports_nothing_that_its_extra_does_not_bring(imported: Set[str]) -> None:
+    root = Path(settings.BASE_DIR)
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     brought = _closure(project["optional-dependencies"]["site"])
     assert {"django", "torch", "transformers"} <= brought
     owners = metadata.packages_distributions()
-    used = {_name(owner) for module in imported for owner in owners.get(module, ())}
+    packages = {name.partition(".")[0] for name in imported}
+    used = {_name(owner) for module in packages for owner in owners.get(module, ())}
     assert used - brought - {"memorymark"} == set()
 
 

@@ -123,10 +123,12 @@ def test_single_sign_on_without_https_is_reported(settings: Settings) -> None:
     assert "W009" not in _ids(deployed=True)
 
 
-def test_an_engine_that_cannot_run_as_its_account_is_an_error(tmp_path: Path) -> None:
-    unknown = _check(tmp_path, MEMORYMARK_ENGINE_USER="nobody-of-this-name")
-    assert unknown.returncode == 1
-    assert "this machine has no account nobody-of-this-name" in unknown.stderr
+def test_an_engine_that_cannot_run_as_its_account_is_an_error(settings: Settings) -> None:
+    given = read({"MEMORYMARK_ENGINE_USER": "nobody-of-this-name"})
+    settings.ENGINE_USER = given.engine_user
+    (error,) = (one for one in checks.check_settings() if one.id == "memorymark.E011")
+    assert error.is_serious()
+    assert "this machine has no account nobody-of-this-name" in error.msg
 
 
 def test_only_root_starts_engines_as_someone_else(

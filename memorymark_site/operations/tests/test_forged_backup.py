@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import zipfile
 from collections.abc import Callable
 from io import StringIO
@@ -14,6 +15,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from pytest_django import DjangoDbBlocker
 
 from analyses.tests.factories import make_analysis, make_user
 from memorymark_site.operations.archive import MANIFEST, SIGNATURE
@@ -29,14 +31,28 @@ Rows = list[dict[str, Any]]
 USERS = "auth.user.jsonl"
 
 
-@pytest.fixture
-def backup(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def module_backup(
+    tmp_path_factory: pytest.TempPathFactory,
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+) -> Path:
     """The backup of a lab that is gone."""
-    make_analysis(make_user("ada"))
-    make_user("grace", is_staff=True)
-    back_up(tmp_path / "lab")
-    call_command("flush", interactive=False, allow_cascade=True)
-    return tmp_path / "lab"
+    path = tmp_path_factory.mktemp("backup") / "lab"
+    with django_db_blocker.unblock():
+        make_analysis(make_user("ada"))
+        make_user("grace", is_staff=True)
+        back_up(path)
+        call_command("flush", interactive=False, allow_cascade=True)
+    return path
+
+
+@pytest.fixture
+def backup(module_backup: Path, tmp_path: Path) -> Path:
+    """The same for one test, in a folder of its own."""
+    copied = tmp_path / "lab"
+    shutil.copy(module_backup, copied)
+    return copied
 
 
 def _files(path: Path) -> dict[str, bytes]:

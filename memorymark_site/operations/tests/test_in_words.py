@@ -37,8 +37,10 @@ def _line_of(process: subprocess.Popen[str]) -> str:
     "command",
     [
         "migrate",
-        "backup {folder}/lab.zip",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("token ada", "drain")),
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("backup {folder}/lab.zip", "token ada", "drain")
+        ),
     ],
 )
 def test_without_a_database_commands_end_in_one_line(tmp_path: Path, command: str) -> None:

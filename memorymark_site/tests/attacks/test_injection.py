@@ -144,7 +144,14 @@ def module_lab(module_lab: Lab) -> Lab:
 
 @pytest.mark.parametrize(
     ("name", "hostile"),
-    [("admin", HOSTILE), ("admin", OUT_OF_A_SCRIPT), ("owner", HOSTILE), ("viewer", HOSTILE)],
+    [
+        ("admin", HOSTILE),
+        ("owner", OUT_OF_A_SCRIPT),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("admin", OUT_OF_A_SCRIPT), ("owner", HOSTILE), ("viewer", HOSTILE))
+        ),
+    ],
 )
 def test_stored_text_with_html(lab: Lab, name: str, hostile: str) -> None:
     """Stored XSS through every free-text column, on every page."""
