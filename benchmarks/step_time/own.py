@@ -36,7 +36,7 @@ _LAST_OF_FIRST_H200 = "resnet-101"
 _MIN_SHARE = 0.05
 """Kinds that take less of a step's time on the GPU decide nothing."""
 _AT_ANY_BATCH = Kind.MULTI_TENSOR.name
-"""An optimizer takes what it takes: little of the large batches that are profiled, more of others."""
+"""An optimizer's share is small in the large batches that are profiled, and larger in others."""
 _UNLIKE = ("GROUPED", "ODD_GROUPED", "DEPTHWISE", "LONG")
 """Convolutions whose speed depends on more than their kind: over the 128 taps of wav2vec 2.0, the
 forward pass ran at a sixth of HuBERT's rate."""

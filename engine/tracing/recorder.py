@@ -31,6 +31,7 @@ from .excerpts import (
     insert,
     left_since,
 )
+from .host_storages import HostStorages
 from .module_names import ModuleNames
 from .operations import blocks_the_host, operator_name, reads_a_value, tensors_in, work
 from .operator_mode import OperatorMode
@@ -82,8 +83,7 @@ class MemoryRecorder(OperatorMode):
         # To hear of their deaths. Kept here and not in a registry of the process, so that a
         # recorder that is done goes away, and the model that it recorded with it.
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self._host_bytes = self._host_peak_bytes = 0
-        self._on_host: dict[int, weakref.ref[torch.UntypedStorage]] = {}  # by address
+        self._host = HostStorages()
         # Storages that threads beside training know, too, those that they made, and the tensors
         # that have gone of them; addresses and ids.
         self._shared: set[int] = set()
@@ -139,13 +139,12 @@ class MemoryRecorder(OperatorMode):
 
     def peaks_since(self) -> tuple[int, int]:
         """The most bytes on the device, and on the host, since the last call."""
-        peaks = self.peak_bytes, self._host_peak_bytes
-        self.peak_bytes, self._host_peak_bytes = self.live_bytes, self._host_bytes
-        return peaks
+        peak, self.peak_bytes = self.peak_bytes, self.live_bytes
+        return peak, self._host.peak_since()
 
     def kept(self) -> tuple[int, int]:
         """Bytes of tensors alive now, on the device and on the host."""
-        return self.live_bytes, self._host_bytes
+        return self.live_bytes, self._host.live_bytes
 
     def finish(self) -> Trace:
         """The trace, to which nothing is added from now on.
@@ -154,7 +153,7 @@ class MemoryRecorder(OperatorMode):
         cycle, such as one whose module caches a bound method, when the collector comes by.
         """
         self._storages.clear()
-        self._on_host.clear()
+        self._host.forget()
         return self.trace
 
     def know_model(self) -> None:
@@ -207,14 +206,14 @@ class MemoryRecorder(OperatorMode):
     def apart(self) -> Iterator[Trace]:
         """Record what runs in the context, and leaves nothing behind, into a trace of its own."""
         part, known = apart_from(self.trace), set(self._ids)
-        before = self.trace, self.live_bytes, self.peak_bytes, self._host_peak_bytes
+        before = self.trace, self.live_bytes, self.peak_bytes, self._host.peak_bytes
         self.trace, self.live_bytes, self.peak_bytes = part, 0, 0
         try:
             yield part
         finally:
             for address in self._ids.keys() - known:  # kept by a cache, or a cycle
                 del self._ids[address], self._storages[address]
-            self.trace, self.live_bytes, self.peak_bytes, self._host_peak_bytes = before
+            self.trace, self.live_bytes, self.peak_bytes, self._host.peak_bytes = before
             for tensor_id in freed_of_before(part, len(self.trace.sizes)):
                 self._free(tensor_id)
 
@@ -309,7 +308,8 @@ class MemoryRecorder(OperatorMode):
         if address in self._ids or tensor.device.type == "meta":
             return  # a tensor on the meta device has a shape, and no memory anywhere
         if self._counted is not None and not self._counted(tensor):
-            self._see_on_host(storage)
+            if self._host.see(storage):
+                self.trace.host_bytes = max(self.trace.host_bytes, self._host.live_bytes)
             return
         self._know(storage, self._allocate(storage.nbytes(), category, module, operator))
 
@@ -317,20 +317,6 @@ class MemoryRecorder(OperatorMode):
         address = storage._cdata
         self._ids[address] = tensor_id
         self._storages[address] = weakref.ref(storage, lambda _: self._died(address))
-
-    def _see_on_host(self, storage: torch.UntypedStorage) -> None:
-        address, size = storage._cdata, storage.nbytes()
-        if address in self._on_host:
-            return
-
-        def left(_: object) -> None:
-            del self._on_host[address]
-            self._host_bytes -= size
-
-        self._on_host[address] = weakref.ref(storage, left)
-        self._host_bytes += size
-        self._host_peak_bytes = max(self._host_peak_bytes, self._host_bytes)
-        self.trace.host_bytes = max(self.trace.host_bytes, self._host_bytes)
 
     def _died(self, address: int) -> None:
         del self._storages[address]
