@@ -30,7 +30,8 @@ _CONVOLUTIONS = (
 )
 _WORTH_TELLING = 1.05
 """The least that a step without waiting has to be faster."""
-_GROUPED_PRODUCT = "aten._grouped_mm"
+_EXPERTS_MODULE = ".experts"
+"""How the names of modules end that hold the weights of all experts of a layer."""
 _SENT_TO_OTHERS = "_c10d_functional.all_to_all_single"
 _EXPERTS = (
     "Memory is the same however tokens are routed to experts, so this is the worst case too. Step "
@@ -148,7 +149,7 @@ def caveats_of(
         found.append(_CONVOLUTIONS)
     found += [*offload_caveats(step), *step.caveats]
     names = {operation.name for operation in step.operations}
-    if _GROUPED_PRODUCT in names and _SENT_TO_OTHERS not in names:
+    if _has_experts(step) and _SENT_TO_OTHERS not in names:
         found.append(_EXPERTS)
     if not outcome.next_batch_size_fails:
         found.append(f"Batches above {MAX_BATCH_SIZE:,} were not tried.")
@@ -157,13 +158,16 @@ def caveats_of(
 
 def whole_experts(workload: Workload, step: Trace) -> list[str]:
     """Caveat that quantization leaves the experts of a mixture alone, if it has any."""
-    names = {operation.name for operation in step.operations}
-    if workload.quantization is Quantization.NONE or _GROUPED_PRODUCT not in names:
+    if workload.quantization is Quantization.NONE or not _has_experts(step):
         return []
     return [
         "bitsandbytes quantizes linear layers only. The experts of this model are not such layers, "
         f"so they stay in 16 or 32 bits, as {workload.precision} has them."
     ]
+
+
+def _has_experts(step: Trace) -> bool:
+    return any(module.endswith(_EXPERTS_MODULE) for module in set(step.modules))
 
 
 COMPARED = (Task.SENTENCE_EMBEDDING, Task.CONTRASTIVE)

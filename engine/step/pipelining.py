@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import torch
@@ -134,7 +135,10 @@ class Stage(torch.nn.Module):
             labels = torch.cat([one["labels"] for one in inputs])
         inputs.clear()
         given = () if ids is None else (ids,)
-        self._schedule.step(*given, target=labels, return_outputs=False)
+        # Before PyTorch 2.9 the last stage always gives its outputs back.
+        kept = signature(self._schedule.step).parameters.get("return_outputs")
+        options = {} if kept is None else {"return_outputs": False}
+        self._schedule.step(*given, target=labels, **options)
 
     def _scheduled(
         self, inputs: list[dict[str, torch.Tensor]], forward: Pass, backward: Pass

@@ -16,6 +16,7 @@ from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.conftest import small_workload
 from engine.traces.tracer import trace
+from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Trace
 
@@ -130,3 +131,35 @@ def test_lora_on_all_linear_layers_leaves_a_router_that_is_one_as_it_is() -> Non
     adapted = {name for name, _ in model.named_modules() if name.endswith("lora_A")}
     assert any("q_proj" in name for name in adapted)
     assert not any("router" in name for name in adapted)
+
+
+@pytest.mark.parametrize("capability", [7.5, 9.0])
+def test_experts_multiply_as_on_the_gpu(capability: float) -> None:
+    """Without a grouped product each expert multiplies by itself, and memory is the same."""
+    workload = mixture("mixtral", precision="bf16-true")
+    traced = trace(workload, BATCH_SIZE, cuda_behaviour(capability))
+    grouped = sum(one.name == "aten._grouped_mm" for one in traced.operations)
+    assert (grouped > 0) == (capability == 9.0)
+    other = trace(workload, BATCH_SIZE, cuda_behaviour(8.0))
+    experts = {
+        name: [
+            size
+            for size, module in zip(one.sizes, one.modules, strict=True)
+            if module.endswith("experts")
+        ]
+        for name, one in (("here", traced), ("other", other))
+    }
+    assert sum(experts["here"]) == pytest.approx(sum(experts["other"]), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("release", "grouped"), [("2.7.1", ()), ("2.8.0", (9.0,)), ("2.13.0", (8.6, 9.0))]
+)
+def test_grouped_products_are_there_by_release_and_gpu(
+    release: str, grouped: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", release)
+    if release == "2.7.1":
+        monkeypatch.delattr(torch, "_grouped_mm")
+    found = tuple(one for one in (7.5, 8.6, 9.0) if cuda_behaviour(one).multiplies_in_groups())
+    assert found == grouped

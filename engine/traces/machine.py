@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 import torch
 
+from ..step.experts import grouped_products
 from ..step.flex_attention import compiled_in_models
 from ..step.values_in_models import known_in_models
 from ..tracing.flex_attention import flex_attention_lowering
@@ -79,6 +80,7 @@ def as_on_cuda(behaviour: CudaBehaviour, runs_compiled: Callable[[], bool]) -> I
         cuda_lowering(behaviour),
         flex_attention_lowering(runs_compiled),
         compiled_in_models(),
+        grouped_products(behaviour.multiplies_in_groups),
     ):
         yield
 

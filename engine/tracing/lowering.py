@@ -18,6 +18,7 @@ import torch
 
 from ..gpus import Gpu
 from ..gpus.fixed_costs import cublas_workspace_bytes, fixed_costs
+from ..versions.software import minor
 from .attention import (
     AttentionCall,
     AttentionKernel,
@@ -67,6 +68,18 @@ class CudaBehaviour:
         (``benchmarks/data/xmem.csv``) come out up to 10% too high with copies.
         """
         return self.compute_capability >= 9.0 and item_bytes <= 4
+
+    def multiplies_in_groups(self) -> bool:
+        """Whether PyTorch has one product for all experts of a mixture, as transformers asks.
+
+        PyTorch 2.8 has it on Hopper alone, later releases from Ampere on (``_can_use_grouped_mm``
+        in ``transformers/integrations/moe.py``).
+        """
+        if not hasattr(torch, "_grouped_mm"):
+            return False
+        if minor(torch.__version__) >= (2, 9):
+            return self.compute_capability >= 8.0
+        return 9.0 <= self.compute_capability < 10.0
 
 
 def cuda_behaviour(compute_capability: float) -> CudaBehaviour:
