@@ -11,7 +11,7 @@ from typing import Any
 from .patches import patched
 from .software import minor
 
-_ASKS_WHEN_RUN = (3, 3)
+_ASKS_WHEN_RUN = (3, 4)
 """The first release that looks for the GPU only when a kernel is first run."""
 
 
@@ -19,8 +19,9 @@ _ASKS_WHEN_RUN = (3, 3)
 def declared_without_gpu() -> Iterator[None]:
     """Let kernels be declared where there is no GPU, for as long as the context lasts.
 
-    Triton 3.2, which comes with PyTorch 2.6, looks for the GPU as soon as a kernel is declared that
-    tunes itself, and raises where it finds none. Declared in this context, it looks when it is run.
+    Triton 3.2 and 3.3, which come with PyTorch 2.6 and 2.7, look for the GPU as soon as a kernel is
+    declared that tunes itself, and raise where they find none. Declared in this context, it looks
+    when it is run.
     """
     if not _asks_when_declared():
         yield
