@@ -60,7 +60,7 @@ def uncompiled(note: Callable[[str], None]) -> Iterator[None]:
         return make(model, backend="eager", disable=disable)
 
     def script(obj: Any, *_: Any, **__: Any) -> Any:
-        """What TorchScript gives where ``PYTORCH_JIT=0`` switches it off."""
+        """The function itself, as TorchScript gives it where ``PYTORCH_JIT=0`` switches it off."""
         if isinstance(obj, torch.nn.Module):
             note(SCRIPTED)
         return _noting(obj) if isinstance(obj, FunctionType) else obj

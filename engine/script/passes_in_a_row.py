@@ -101,7 +101,7 @@ _DEVICES = ("cuda", "cpu")
 
 @dataclass(frozen=True)
 class _State:
-    """What decides, besides its inputs, what a pass of a module does.
+    """The settings that decide, besides its inputs, how a pass of a module runs.
 
     Attributes:
         infers: Whether it runs in inference mode.

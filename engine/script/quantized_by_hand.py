@@ -87,7 +87,7 @@ def _in_4_bits(
 
 
 def _describe(weight: Any, compress_statistics: bool, quant_type: str) -> None:
-    """What peft reads from the weight of such a layer."""
+    """Give the weight of such a layer the attributes that peft reads."""
     weight.compress_statistics, weight.quant_type = compress_statistics, quant_type
 
 

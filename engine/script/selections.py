@@ -127,5 +127,5 @@ _OF_PACKAGES = {"torchvision.nms.default": _all_boxes}
 
 
 def largest_of(func: Any) -> Callable[..., Any] | None:
-    """What makes the largest result of an operator; ``None`` where that is not known."""
+    """The function that makes the largest result of an operator; ``None`` if there is none."""
     return _LARGEST.get(func) or _OF_PACKAGES.get(str(func))

@@ -1,4 +1,4 @@
-"""What many rows have in common is computed once, and each row has its own value."""
+"""Values that many rows have in common are computed once, and each row has its own."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from engine.tests.test_step_time import A10, FP32, micro_batch, product, work
 from engine.tracing.trace import Operation
 
 READ = Operation("aten.add", "float32", 0, 4, "forward", waits=True)
-"""What runs after a value was read."""
+"""An operation that runs after a value was read."""
 PARTS = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), max_size=5)
 PHASES = st.lists(PARTS, max_size=4)
 

@@ -1,4 +1,4 @@
-"""What a trace runs that the script did not: hooks that follow the script look away."""
+"""Work that a trace runs and the script did not: hooks that follow the script look away."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is loaded with every module of the site, beyond import-linter's contracts.
+"""Packages that are loaded with the site's modules, beyond import-linter's contracts.
 
-It is what ``pip install 'memorymark[site]'`` brings, and not all of that.
+They are those of ``pip install 'memorymark[site]'``, and not all of them.
 
 In the environment of the tests, packages of test tools are there too, and hide one that is missing.
 """
