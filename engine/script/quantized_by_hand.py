@@ -42,7 +42,7 @@ class _Whole(torch.nn.Linear):
         )
         if bias is not None:
             made.bias.requires_grad_(bias.requires_grad)
-        _describe(made.weight, weight.compress_statistics, weight.quant_type)  # type: ignore[attr-defined]
+        _describe(made.weight, weight.compress_statistics, weight.quant_type)  # type: ignore[attr-defined]  # likewise
         own = vars(self)
         own |= {
             name: value

@@ -57,7 +57,8 @@ def grouped_products(in_groups: Callable[[], bool]) -> Iterator[None]:
 
 
 def _by_expert(samples: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
-    product: torch.Tensor = _ByExpert.apply(samples.to(weight.dtype), weight, offs)  # type: ignore[no-untyped-call]
+    samples = samples.to(weight.dtype)
+    product: torch.Tensor = _ByExpert.apply(samples, weight, offs)  # type: ignore[no-untyped-call]  # PyTorch has no type for it
     return product
 
 
