@@ -37,7 +37,7 @@ COSMIC_RAY := cosmic-ray==8.7.0
 # One test process per core; idle ones take over tests from the others
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
 # They have slow tests only, and what they import takes seconds to load.
-WITHOUT_SLOW_FILES := --ignore=e2e --ignore=analyses/tests/test_api_fuzz.py
+WITHOUT_SLOW_FILES := --ignore=e2e --ignore=analyses/api/tests/test_api_fuzz.py
 # Drills mostly wait for processes, so a third one pays on two cores too
 PARALLEL_SLOW := -n 3 --dist worksteal
 

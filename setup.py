@@ -9,6 +9,15 @@ be imported in the environment of somebody's training.
 """
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+
+class BuildWithoutTests(build_py):  # type: ignore[misc]  # setuptools has no types
+    """Leaves out pytest's fixtures, which stand beside the product's modules."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        found = super().find_package_modules(package, package_dir)
+        return [module for module in found if module[1] != "conftest"]
 
 
 def packages_in(folder: str, name: str) -> list[str]:
@@ -20,4 +29,7 @@ def packages_in(folder: str, name: str) -> list[str]:
 CODE, FILES = ("engine", "analyses", "memorymark_site"), ("templates", "static", "docs")
 application = [name for code in CODE for name in packages_in(code, f"memorymark_app.{code}")]
 files = [f"memorymark_app.{name}" for name in FILES]
-setup(packages=[*packages_in("engine", "memorymark"), *application, *files])
+setup(
+    cmdclass={"build_py": BuildWithoutTests},
+    packages=[*packages_in("engine", "memorymark"), *application, *files],
+)

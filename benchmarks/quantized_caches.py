@@ -1,4 +1,4 @@
-"""Measures what the packages of quantized caches allocate: lines of engine/tests/cache_memory.toml.
+"""Measures what packages of quantized caches allocate, for engine/step/tests/cache_memory.toml.
 
 ``python -m benchmarks.quantized_caches`` needs optimum-quanto 0.2.7 and hqq 0.2.8.post1 beside
 transformers. On a CPU both do two things otherwise than on a GPU, which is put right here: quanto
@@ -13,7 +13,7 @@ import torch
 from transformers import LlamaConfig, QuantizedCache
 
 from engine.core.choices import PACKED_CACHES
-from engine.tests.cache_memory import held_and_peaks
+from engine.step.tests.cache_memory import held_and_peaks
 
 CONFIG = LlamaConfig(num_hidden_layers=1)
 

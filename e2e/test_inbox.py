@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 from playwright.sync_api import Page, expect
 
-from analyses.tests.pushed_scripts import make_document
+from analyses.importing.tests.pushed_scripts import make_document
 from e2e import doing
 from e2e.conftest import Open
 from e2e.looking import look

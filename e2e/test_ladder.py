@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Page, expect
 
-from analyses.tests.recorded_runs import recorded_run, report_of
+from analyses.training_runs.tests.recorded_runs import recorded_run, report_of
 from e2e import doing
 from e2e.conftest import Open
 from e2e.running import Account, Site

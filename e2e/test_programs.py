@@ -11,8 +11,8 @@ from dataclasses import asdict, replace
 import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
-from analyses.tests.pushed_scripts import HASH, make_document
-from analyses.tests.recorded_runs import recorded_run
+from analyses.importing.tests.pushed_scripts import HASH, make_document
+from analyses.training_runs.tests.recorded_runs import recorded_run
 from e2e import doing
 from e2e.conftest import Open
 from e2e.doing import Send

@@ -21,8 +21,8 @@ from analyses.models import AddedGpu, Analysis, Job, QueryKind
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.gpus.data_sheet import ADDED_FAMILY
+from engine.gpus.tests.test_data_sheet import L20
 from engine.interface.request import AnalysisRequest
-from engine.tests.test_data_sheet import L20
 from memorymark_site.accounts.models import AuditEntry
 
 pytestmark = pytest.mark.django_db

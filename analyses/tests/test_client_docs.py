@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from pytest_django.live_server_helper import LiveServer
 
 from analyses import services
+from analyses.importing.tests.test_script_pushed_live import SCRIPT
 from analyses.models import OF_A_PROGRAM, Analysis, Push, Status, Training
 from analyses.tests.factories import make_analysis
-from analyses.tests.test_script_pushed_live import SCRIPT
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import Scope
 

@@ -18,8 +18,8 @@ from analyses.models import Analysis, Concern, InboxEntry, Notification, QueryKi
 from analyses.overview.changes import mention
 from analyses.tests.factories import lease_on, make_analysis, make_request, make_result, make_user
 from analyses.tests.query_answers import answer_next, plan_with_answers
-from analyses.tests.recorded_runs import recorded_run
 from analyses.training_runs.services import store_report
+from analyses.training_runs.tests.recorded_runs import recorded_run
 
 pytestmark = pytest.mark.database
 

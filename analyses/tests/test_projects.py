@@ -17,6 +17,7 @@ from rest_framework.test import APIClient
 from analyses import services
 from analyses.models import Analysis, Project, Status
 from analyses.pages.history.groups import GROUPED_BY, MAX_SHOWN, groups_of
+from analyses.pages.tests.reading import history_of
 from analyses.projects import (
     BadProject,
     project_name,
@@ -26,7 +27,6 @@ from analyses.projects import (
 from analyses.savings.aggregation import recounting
 from analyses.services import put_into_project
 from analyses.tests.factories import make_analysis, make_result, make_training, make_user
-from analyses.tests.reading import history_of
 
 pytestmark = pytest.mark.database
 

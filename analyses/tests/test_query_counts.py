@@ -16,6 +16,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from analyses.importing.tests.pushed_scripts import push_script
 from analyses.models import (
     Analysis,
     Concern,
@@ -37,8 +38,7 @@ from analyses.pages.history.labels import TAGGINGS
 from analyses.results.decided import RESULT_COLUMNS
 from analyses.savings import kept
 from analyses.tests.factories import make_analysis, make_notification, recount
-from analyses.tests.pushed_scripts import push_script
-from analyses.tests.reported_jobs import make_training_job
+from analyses.training_jobs.tests.reported_jobs import make_training_job
 
 pytestmark = pytest.mark.database
 

@@ -1,5 +1,5 @@
 """Small models, shared with the engine's tests."""
 
-from engine.tests.conftest import small_models
+from engine.conftest import small_models
 
 __all__ = ["small_models"]

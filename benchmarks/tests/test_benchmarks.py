@@ -37,7 +37,7 @@ from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
-from engine.tests.conftest import small_workload as small_preset
+from engine.tests.shared import small_workload as small_preset
 from engine.tracing.recorded import MemoryLimitExceeded
 
 MIB = 2**20

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.memory_curves import coarse_sizes, crossing, memory_curves
+from engine.conftest import small_models
 from engine.gpus import GPUS
 from engine.interface.trial import Source, Trial
 from engine.prediction.probe import predict_trial
-from engine.tests.conftest import small_models, small_workload
+from engine.tests.shared import small_workload
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 

@@ -13,7 +13,7 @@ from engine.core.errors import InvalidInput
 from engine.interface.request import AnalysisRequest
 from engine.prediction.plan import plan
 from engine.script.batch_sizes import trace_script_at_every_batch_size
-from engine.tests.scripts import written
+from engine.script.tests.scripts import written
 
 SMALL: dict[str, object] = {"model": "resnet-18", "image_size": 32, "gpu": "t4"}
 """Its last feature map is one pixel."""

@@ -15,6 +15,7 @@ from engine.answer.economics import FILLED_NOISE, UNFILLED_NOISE, coverage, unfi
 from engine.answer.recommendation import ENOUGH_SPEED
 from engine.answer.worth import SURELY_ABOVE, WORTH_MEASURED, WORTH_PREDICTED
 from engine.cli.main import _parsed
+from engine.cli.tests.documented import assert_prints
 from engine.interface.assumptions import Assumptions
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
 from engine.prediction.intervals import (
@@ -25,7 +26,6 @@ from engine.prediction.intervals import (
     read_residuals,
 )
 from engine.prediction.speed_model import speed_model
-from engine.tests.documented import assert_prints
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

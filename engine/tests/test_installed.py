@@ -14,6 +14,7 @@ import sysconfig
 import time
 import tomllib
 import venv
+import zipfile
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -136,6 +137,13 @@ def test_a_package_that_does_not_load_is_named(
     )
     with pytest.raises(PackageBroken, match=says), needing_the_engine():
         importlib.import_module("wrapping")
+
+
+@pytest.mark.slow
+def test_no_tests_are_installed(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "memorymark/run.py" in names
+    assert [name for name in names if re.search(r"(/tests/|/conftest\.py$)", name)] == []
 
 
 def test_an_error_while_something_runs_stays_what_it_is() -> None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from benchmarks.results.documents import ROOT
-from engine.tests.documented import assert_prints
+from engine.cli.tests.documented import assert_prints
 
 TEXT = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
 QUESTIONS = re.findall(r"^## (.+?)$.*?```console\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)

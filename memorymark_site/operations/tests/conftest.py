@@ -1,3 +1,3 @@
-from analyses.tests.conftest import fake_engine, member
+from analyses.conftest import fake_engine, member
 
 __all__ = ["fake_engine", "member"]

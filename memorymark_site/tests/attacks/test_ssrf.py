@@ -1,6 +1,7 @@
 """Webhooks that point into the site's own network.
 
-Redirects, proxies and slow responses on real connections: analyses/tests/test_webhook.py.
+Redirects, proxies and slow responses on real connections:
+analyses/notifications/tests/test_webhook.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,145 @@
+"""Stand-ins for CUDA's functions while a script is traced take what these take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from engine.script.machine import pretended_machine
+from engine.script.tests.scripts import A10
+
+MODULES = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.graphs,
+           torch.cuda.nvtx, torch.accelerator, torch.nn.parallel.comm)  # fmt: skip
+REAL = {module: dict(vars(module)) for module in MODULES}
+
+
+def stand_ins() -> Iterator[tuple[ModuleType, str, Any, Any]]:
+    """Replacements of the pretended machine: module, name, the real one, the stand-in."""
+    for module, real in REAL.items():
+        for name, one in real.items():
+            if callable(one) and vars(module)[name] is not one:
+                yield module, name, one, vars(module)[name]
+
+
+def arguments(function: Any) -> list[tuple[str, Any, Any]]:
+    """Name, default and kind of each argument."""
+    parameters = inspect.signature(function).parameters.values()
+    return [(one.name, one.default, one.kind) for one in parameters]
+
+
+def on_a10(code: str) -> dict[str, Any]:
+    """The names that code leaves behind which runs on a machine with an A10."""
+    names: dict[str, Any] = {"torch": torch}
+    with pretended_machine(A10):
+        exec(code, names)  # noqa: S102 - the test's own code
+    return names
+
+
+def test_all_that_is_replaced_takes_what_the_real_one_takes() -> None:
+    with pretended_machine(A10):
+        # Types of tensors (torch.cuda.FloatTensor) are built in and have no signature.
+        replaced = [one for one in stand_ins() if not one[1].endswith("Tensor")]
+        for module, name, real, stand_in in replaced:
+            assert arguments(stand_in) == arguments(real), f"{module.__name__}.{name}"
+    names = {f"{module.__name__}.{name}" for module, name, _, _ in replaced}
+    assert len(names) > 90
+    assert {"torch.cuda.stream", "torch.cuda.Event", "torch.cuda.device_of"} <= names
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *[("Stream", name) for name in ("wait_event", "wait_stream", "record_event", "query")],
+        *[("Event", name) for name in ("record", "wait", "query", "elapsed_time", "synchronize")],
+    ],
+)
+def test_methods_of_streams_and_events_take_the_same(kind: str, method: str) -> None:
+    real = getattr(getattr(torch.cuda, kind), method)
+    with pretended_machine(A10):
+        assert arguments(getattr(getattr(torch.cuda, kind), method)) == arguments(real)
+
+
+def test_they_can_be_called_with_all_arguments_by_name() -> None:
+    with pretended_machine(A10):
+        for _, name, real, stand_in in stand_ins():
+            if inspect.isclass(real) or name.startswith("_") or name == "scatter":
+                continue
+            known = inspect.signature(real).parameters.values()
+            alone = [None for one in known if one.kind is one.POSITIONAL_ONLY]
+            given = {
+                one.name: None if one.default is one.empty else one.default
+                for one in known
+                if one.kind is one.POSITIONAL_OR_KEYWORD
+            }
+            stand_in(*alone, **given)
+            with pytest.raises(TypeError, match="no_such_argument"):
+                stand_in(*alone, **given, no_such_argument=1)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = torch.cuda.max_memory_allocated(device=0) >= 0",
+        "x = torch.cuda.mem_get_info(device='cuda')[1] > 0",
+        "x = torch.cuda.memory_stats(device=None)['allocated_bytes.all.peak'] == 0",
+        "torch.cuda.set_rng_state(new_state=torch.cuda.get_rng_state(device=0), device=0); x = 1",
+        "torch.cuda.set_stream(stream=torch.cuda.Stream(device=0, priority=-1)); x = 1",
+        "x = torch.cuda.is_bf16_supported(including_emulation=False)",
+        "x = torch.Event(device='cuda', enable_timing=True).query()",
+        "x = isinstance(torch.cuda.Event(blocking=True), torch.Event)",
+        "x = torch.cuda.nvtx.range_push(msg='forward') == 0",
+        "with torch.cuda.device_of(obj=torch.ones(1)), torch.cuda.device(device=0): x = 1",
+        "with torch.autocast('cuda'): x = torch.is_autocast_enabled(device_type='cuda')",
+    ],
+)
+def test_calls_by_name_work(code: str) -> None:
+    assert on_a10(code)["x"]
+
+
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [
+        ("m.to(torch.ones(1, device='cuda', dtype=torch.half))", ("cuda", torch.half)),
+        ("m.cuda().to(tensor=torch.ones(1, dtype=torch.double))", ("cpu", torch.double)),
+        ("m.to(torch.ones(1, device='cuda').long() * 1.0, non_blocking=True)", ("cuda", None)),
+        ("m.to(device='cuda', dtype=torch.bfloat16, non_blocking=True)", ("cuda", torch.bfloat16)),
+        ("m.to('cuda', torch.half, True)", ("cuda", torch.half)),
+        ("m.to(0).to(dtype=torch.half)", ("cuda", torch.half)),
+        ("m.to(memory_format=torch.channels_last, device=0)", ("cuda", None)),
+        ("m.cuda(device=0)", ("cuda", None)),
+    ],
+)
+def test_modules_move_as_they_are_told(code: str, seen: tuple[str, torch.dtype | None]) -> None:
+    names = on_a10(f"m = torch.nn.Conv2d(2, 2, 3)\n{code}\nw = m.weight\nseen = w.device.type")
+    assert names["seen"] == seen[0]
+    assert names["w"].dtype is (seen[1] or torch.float32)
+    assert names["w"].is_contiguous(memory_format=torch.channels_last) is ("last" in code)
+
+
+@pytest.mark.parametrize(
+    ("move", "seen"),
+    [
+        (".to(other=torch.ones(1, device='cuda').half())", ("cuda", torch.half, False)),
+        (".to(torch.ones(1, device='cuda').half(), True)", ("cuda", torch.half, False)),
+        (".to(None, torch.half)", ("cpu", torch.half, False)),
+        (".to(torch.half, copy=True)", ("cpu", torch.half, False)),
+        (".to('cuda', torch.half, True, True)", ("cuda", torch.half, False)),
+        (".to(device=0, memory_format=torch.channels_last)", ("cuda", torch.float32, True)),
+        (".cuda(memory_format=torch.channels_last)", ("cuda", torch.float32, True)),
+        (".cuda(device=0, non_blocking=True)", ("cuda", torch.float32, False)),
+        (".cuda().cpu(memory_format=torch.channels_last)", ("cpu", torch.float32, True)),
+        (".pin_memory(device='cuda').cuda(None, True)", ("cuda", torch.float32, False)),
+    ],
+)
+def test_tensors_move_as_they_are_told(move: str, seen: tuple[str, torch.dtype, bool]) -> None:
+    names = on_a10(
+        f"x = torch.ones(2, 3, 4, 5){move}\n"
+        "last = x.is_contiguous(memory_format=torch.channels_last)\n"
+        "seen = (x.device.type, x.dtype, last)"
+    )
+    assert names["seen"] == seen

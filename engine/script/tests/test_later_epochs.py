@@ -1,0 +1,120 @@
+"""Steps of later epochs: one of each is followed, and what it needs more decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.interface.result import PhaseName
+from engine.script.later_epochs import LaterEpochs
+from engine.script.phase_peaks import Peak, WholeRun
+from engine.script.phases import ScriptPhases
+from engine.script.program import Program
+from engine.script.request import ScriptRequest
+from engine.script.tests.scripts import A10
+from engine.script.trace import follow_script
+from engine.script_analysis import predict_script
+
+pytestmark = pytest.mark.torch
+
+WIDTH = 128
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+W = 128
+loader = DataLoader(TensorDataset(torch.randn(64, W)), batch_size=4)
+if len(sys.argv) > 1:
+    loader = DataLoader(loader.dataset, batch_size=int(sys.argv[2]))
+first, last = nn.Linear(W, W).cuda(), nn.Linear(W, W).cuda()
+model = nn.Sequential(first, nn.ReLU(), last)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+kept = []
+for epoch in range(6):
+    rows = 1
+    {changes}
+    for number, (x,) in enumerate(loader):
+        out = model(x.cuda().repeat(rows, 1))
+        out.square().mean().backward()
+        if number % {accumulates} == {accumulates} - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+    {after}
+"""
+
+
+def program(folder: Path, changes: str = "pass", accumulates: int = 1, after: str = "") -> Program:
+    path = folder / "train.py"
+    path.write_text(SCRIPT.format(changes=changes, accumulates=accumulates, after=after))
+    return Program.of(path, (), "--batch")
+
+
+def more(run: WholeRun) -> int:
+    """Bytes that a later step takes beyond the traced ones."""
+    return run.peaks[PhaseName.LATER_STEP].device - run.peaks[PhaseName.STEP].device
+
+
+def test_inputs_that_grow_with_the_epoch_count_at_their_largest(tmp_path: Path) -> None:
+    run = follow_script(program(tmp_path, "rows = 1 + 2 * epoch"), 64, A10)
+    # At least input, hidden layer and output of eleven times the rows, of which one had been seen.
+    assert more(run) >= 3 * 10 * 64 * WIDTH * 4
+
+
+@pytest.mark.parametrize("accumulates", [1, 4])
+def test_steps_that_stay_the_same_need_no_more(tmp_path: Path, accumulates: int) -> None:
+    run = follow_script(program(tmp_path, accumulates=accumulates), 64, A10)
+    assert more(run) <= 0
+    assert run.left == ""
+
+
+def test_a_layer_that_is_thawed_brings_its_gradient_and_momentum(tmp_path: Path) -> None:
+    thaws = "first.requires_grad_(epoch >= 2)"
+    run = follow_script(program(tmp_path, thaws), 4, A10)
+    assert more(run) >= WIDTH * WIDTH * 4
+
+
+def test_outputs_that_are_kept_between_epochs_count(tmp_path: Path) -> None:
+    run = follow_script(program(tmp_path, after="kept.append(out.detach())"), 64, A10)
+    assert more(run) >= 4 * 64 * WIDTH * 4
+
+
+def test_an_answer_names_the_later_step_and_counts_it(tmp_path: Path) -> None:
+    grows = program(tmp_path, "rows = 2 ** 20 if epoch == 3 else 1")
+    request = ScriptRequest.parse(grows, {"gpu": "a10", "current_batch_size": 64})
+    result = predict_script(request, lambda _: None)
+    (trial,) = result.trials
+    assert not trial.fits
+    assert "a later training step takes" in trial.failure
+    assert any("Steps grow" in caveat for caveat in result.caveats)
+    assert PhaseName.LATER_STEP in {phase.name for phase in result.phases}
+
+
+def test_one_that_needs_the_same_is_not_named(tmp_path: Path) -> None:
+    request = ScriptRequest.parse(program(tmp_path), {"gpu": "a10", "current_batch_size": 64})
+    result = predict_script(request, lambda _: None)
+    assert PhaseName.LATER_STEP not in {phase.name for phase in result.phases}
+    assert not any("Steps grow" in caveat for caveat in result.caveats)
+
+
+def test_a_later_step_grows_as_it_does_from_one_batch_to_twice_that() -> None:
+    def follow(size: int) -> WholeRun:
+        peaks = {PhaseName.LOADING: Peak(1, 1), PhaseName.STEP: Peak(10 * size, 1)}
+        return WholeRun(size, peaks | {PhaseName.LATER_STEP: Peak(5 + 30 * size, 1)})
+
+    assert ScriptPhases(follow, 8)._peak(PhaseName.LATER_STEP, 64) == Peak(5 + 30 * 64, 1)
+
+
+class _Epoch:
+    """An iterator over the data that feeds steps."""
+
+
+def test_the_epoch_of_the_traced_steps_is_no_later_one() -> None:
+    later, first, second = LaterEpochs(), _Epoch(), _Epoch()
+    later.reads_before(first)
+    later.batches = 2
+    assert not later.gives(first)
+    assert [later.gives(second) for _ in range(3)] == [True, True, False]
+    assert later.owes_step

@@ -1,0 +1,89 @@
+"""Traces shared between GPUs equal those each would have had alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.allocator.options import AllocatorOptions
+from engine.gpus import GPUS
+from engine.tests.shared import small_workload
+from engine.traces.batch_rule import trace_every_batch_size
+from engine.traces.families import Family
+from engine.traces.shared import SharedTraces
+from engine.traces.source import TraceSource
+from engine.traces.tracer import WholeModel, trace
+from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+from engine.tracing.trace import Trace
+
+NAMES = ("t4", "a10", "l4", "h100")
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16-mixed", marks=pytest.mark.slow)])
+def test_a_shared_trace_equals_a_trace_for_that_gpu(precision: str) -> None:
+    workload = small_workload("bert", precision=precision)
+    made = 0
+
+    def trace_every(behaviour: CudaBehaviour, _: int | None) -> TraceSource:
+        nonlocal made
+        made += 1
+        return trace_every_batch_size(workload, behaviour)
+
+    shared = SharedTraces(trace_every)
+    for name in NAMES:
+        behaviour = cuda_behaviour(GPUS[name].compute_capability)
+        for batch_size in (1, 7):
+            ours, alone = (
+                shared.of(behaviour).at(batch_size),
+                trace(workload, batch_size, behaviour),
+            )
+            assert (ours.events, ours.sizes) == (alone.events, alone.sizes), name
+            assert ours.replay() == alone.replay()
+            capacity = alone.replay().peak_reserved_bytes
+            growing = AllocatorOptions(expandable_segments=True)
+            for limit in (capacity - 2**20, capacity, capacity + 1) * 2:  # what is kept, too
+                assert ours.replay(limit) == alone.replay(limit)
+                assert ours.replay(limit, growing) == alone.replay(limit, growing)
+    assert made < len(NAMES)
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+def test_whether_blocks_repeat_is_checked_on_the_first_gpu_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Family, "includes", lambda *_: False)
+    some = cuda_behaviour(GPUS[NAMES[0]].compute_capability)
+    traces = replace(trace_every_batch_size(small_workload("bert"), some), margin=2)
+    margins: list[int | None] = []
+
+    def trace_every(_: CudaBehaviour, margin: int | None) -> TraceSource:
+        margins.append(margin)
+        return traces
+
+    shared = SharedTraces(trace_every)
+    for name in NAMES:
+        shared.of(cuda_behaviour(GPUS[name].compute_capability))
+    assert margins == [None, 2, 2, 2]
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+def test_a_separately_traced_batch_size_is_traced_on_demand() -> None:
+    workload = small_workload("bert")
+    traced: list[int] = []
+
+    class Counted(WholeModel):
+        def at(self, batch_size: int) -> Trace:
+            traced.append(batch_size)
+            return super().at(batch_size)
+
+    traces = SharedTraces(lambda behaviour, _: Counted(workload, behaviour)).of(cuda_behaviour(8.6))
+    traces.at(7)
+    assert 1 not in traced
+    traces.at(1)
+    traces.at(1)
+    assert traced.count(1) == 1
