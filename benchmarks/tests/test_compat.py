@@ -84,6 +84,7 @@ def test_every_listed_difference_names_known_cases_and_releases() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_case_that_ends_in_an_error_is_told_by_its_last_line() -> None:
     raising = _says("raise ValueError('no such kernel')")
     right = _says("print('{\"peak\": 5}')")

@@ -51,6 +51,7 @@ def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begin < 300
 
 
+@pytest.mark.slow
 def test_a_failed_process_is_reported_with_its_last_output(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import sys; input(); sys.exit('LoRA needs the package peft')")
     with pytest.raises(MeasurementFailed, match="package peft"):

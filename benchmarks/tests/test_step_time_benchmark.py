@@ -248,6 +248,7 @@ def shown(published: tuple[Predicted, ...]) -> Figures:
     return figures(list(published))
 
 
+@pytest.mark.slow
 def test_the_published_predictions_give_every_table(
     published: tuple[Predicted, ...], shown: Figures
 ) -> None:

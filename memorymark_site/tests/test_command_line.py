@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from django.conf import settings
 
 
@@ -23,6 +24,7 @@ def _site(*words: str, folder: Path, config: str | None = None) -> subprocess.Co
     )
 
 
+@pytest.mark.slow
 def test_a_command_has_the_variables_of_the_file(tmp_path: Path) -> None:
     config = f"# ours\nMEMORYMARK_DATA_DIR='{tmp_path}/named'\nSECRET_KEY={'k' * 50}\n"
     done = _site("check", folder=tmp_path, config=config)

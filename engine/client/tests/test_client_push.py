@@ -152,6 +152,7 @@ def test_an_unwritable_outbox_is_reported(
     assert "Batch" in said.out  # the result is printed anyway
 
 
+@pytest.mark.slow
 def test_a_factory_is_pushed_by_name_and_hash(lab: FakeLab) -> None:
     lab.respond((201, {"id": 7}))
     factory = "engine.examples.my_training:make_step"

@@ -109,6 +109,7 @@ def test_the_answer_is_certified_by_trials_on_both_sides(certified: Certified) -
     assert result.current_headroom_bytes == needed(9) - needed(2)
 
 
+@pytest.mark.slow
 def test_without_a_current_batch_nothing_is_measured_in_turn(in_this_process: list[int]) -> None:
     result = answer(current_batch_size=None, memory_limit_bytes=needed(9))
     recommended = result.recommended_batch_size
@@ -160,6 +161,7 @@ def test_the_answer_says_what_it_was_measured_on(certified: Certified) -> None:
     assert found.cpu_threads == torch.get_num_threads()
 
 
+@pytest.mark.slow
 def test_only_multiples_are_measured_besides_the_current_batch() -> None:
     result = answer(memory_limit_bytes=needed(13), batch_multiple=4)
     assert (result.largest_batch_size, result.next_batch_size) == (12, 16)
@@ -213,6 +215,7 @@ def test_a_workload_that_does_not_fit_is_refused_before_anything_runs(
     assert in_this_process == [1]
 
 
+@pytest.mark.slow
 def test_without_a_known_price_only_hours_are_counted(certified: Certified) -> None:
     result = certified.result
     assert result.savings is not None
@@ -223,6 +226,7 @@ def test_without_a_known_price_only_hours_are_counted(certified: Certified) -> N
     assert priced.savings.current_usd_per_run == 16
 
 
+@pytest.mark.slow
 def test_measured_steps_stand_beside_their_prediction_where_the_gpu_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

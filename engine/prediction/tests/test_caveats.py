@@ -136,6 +136,7 @@ def step_without_sync(training: Training, batch: Batch) -> None:
     training.phase = "idle"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "reduced"),
     [
@@ -158,6 +159,7 @@ def test_fsdp_with_no_sync_needs_at_most_what_the_caveat_says(
     assert 0 < without - peak <= unsynchronised_bytes(workload)
 
 
+@pytest.mark.slow
 def test_accumulation_on_several_gpus_has_a_caveat_on_no_sync() -> None:
     request = AnalysisRequest(
         shared(parallelism="fsdp"),

@@ -233,6 +233,7 @@ def test_what_contradicts_the_choice_is_refused(fields: dict[str, object], named
     assert refused.value.fields.keys() == {named}
 
 
+@pytest.mark.slow
 def test_one_analysis_answers_for_the_chosen_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2}
     config: dict[str, object] = small | {

@@ -52,6 +52,7 @@ def test_the_longest_sequence_fits_and_the_next_does_not(fields: dict[str, Any])
     assert sum(isinstance(line, Log) for line in lines) == 5
 
 
+@pytest.mark.slow
 def test_where_the_model_ends_it_there_is_no_next() -> None:
     request = replace(request_of(), memory_limit_bytes=None, current_batch_size=1)
     found = longest_sequence(replace(request, workload=small_workload("gpt2")), lambda _: None)
@@ -116,6 +117,7 @@ def test_weights_that_do_not_fit_are_told_before_anything_is_traced(
     assert "The weights alone take" in str(raised.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("attention", "said"), [("eager", True), slow("sdpa", False)])
 def test_texts_too_long_for_one_are_told_without_a_search(attention: str, said: bool) -> None:
     request = replace(request_of(attention=attention), memory_limit_bytes=600 * 2**20)
@@ -141,6 +143,7 @@ def test_a_model_of_one_length_has_no_longest_sequence() -> None:
     assert "77 tokens always" in raised.value.fields["model"]
 
 
+@pytest.mark.slow
 def test_the_commands_answer(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["llama-3.2-1b", "--gpu", "a100-80gb", "--memory-limit", "1GiB"]
     assert main(["longest", *words, "--batch-size", "8"]) == 0

@@ -81,6 +81,7 @@ def answered(request: AnalysisRequest, *steps: Residual) -> AnalysisResult:
     return analyze_predicted(request, lambda _: None, experience=Experience(steps))
 
 
+@pytest.mark.slow
 @small
 def test_other_batches_are_predicted_with_the_host_that_a_step_told() -> None:
     request = asked()

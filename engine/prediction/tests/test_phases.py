@@ -226,11 +226,13 @@ class TestTracedPhases:
         assert weights_of(dpo).loaded == 2 * weights_of(sft).loaded
         assert weights_of(dpo).saved == weights_of(sft).saved
 
+    @pytest.mark.slow
     def test_an_offloaded_step_holds_its_state_on_the_host(self) -> None:
         workload = replace(SHARED[Parallelism.FSDP], world_size=2, cpu_offload=True)
         found = by_name(workload, traced(workload))
         assert found[PhaseName.STEP].peak_host_bytes > weights_of(workload).loaded // 2
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", [Parallelism.FSDP, slow(Parallelism.ZERO_3)])
     def test_divided_weights_are_whole_for_a_moment(self, kind: Parallelism) -> None:
         workload = SHARED[kind]
@@ -308,6 +310,7 @@ class TestAnswers:
         assert result.limiting_phase is PhaseName.GENERATION
         assert f"{result.next_batch_size:,} does not in generation." in result.verdict
 
+    @pytest.mark.slow
     def test_predict_prints_the_phases_of_its_batch(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -71,7 +71,7 @@ def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: 
         for model in ("bert", "gpt2")
         for rest, fields in (
             (True, {"optimizer": "adamw-foreach"}),
-            (False, {"optimizer": "schedule-free-adamw"}),
+            (True, {"optimizer": "schedule-free-adamw"}),
             (False, {"optimizer": "muon"}),
             (True, {"optimizer": "muon", "precision": "fp16-mixed"}),
             (True, {"optimizer": "muon", "lora_rank": 4, "precision": "bf16-true"}),
@@ -83,9 +83,9 @@ def test_the_peak_is_equal_to_the_byte_in_half_precision(model: str, precision: 
             (True, {"optimizer": "rmsprop"}),
             (True, {"optimizer": "adagrad"}),
             (True, {"optimizer": "sgd", "precision": "fp16-mixed"}),
-            (False, {"optimizer": "adafactor", "precision": "fp16-mixed"}),
+            (True, {"optimizer": "adafactor", "precision": "fp16-mixed"}),
             (True, {"gradient_checkpointing": True}),
-            (False, {"gradient_checkpointing": True, "checkpoint_every": 2}),
+            (True, {"gradient_checkpointing": True, "checkpoint_every": 2}),
             (False, {"gradient_checkpointing": True, "recompute": "cheap"}),
             (True, {"gradient_checkpointing": True, "recompute": "cheap", "attention": "eager"}),
             (True, {"gradient_checkpointing": True, "checkpoint_every": 2, "lora_rank": 4}),
@@ -126,7 +126,7 @@ def test_the_peak_is_equal_to_the_byte_with_adam_mini(model: str) -> None:
             (False, {"optimizer": "galore", "optimizer_rank": 8, "optimizer_in_backward": True}),
             (True, {"optimizer": "apollo", "precision": "bf16-true", "optimizer_rank": 8}),
             (False, {"optimizer": "apollo", "optimizer_rank": 1}),
-            (True, {"optimizer": "soap"}),
+            (False, {"optimizer": "soap"}),
             (False, {"optimizer": "soap", "precision": "bf16-true"}),
             (False, {"optimizer": "shampoo"}),
             (False, {"optimizer": "shampoo", "precision": "bf16-true"}),
@@ -150,6 +150,7 @@ def test_gradients_do_not_all_exist_where_the_optimizer_is_in_backward() -> None
     assert released.peak_by_category()[0] < usual.peak_by_category()[0] - gradients / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "module"),
     [
@@ -166,6 +167,7 @@ def test_the_peak_is_equal_to_the_byte_with_a_module_trained_whole(model: str, m
     assert without < predicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "precision"),
     [

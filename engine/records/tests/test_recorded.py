@@ -188,6 +188,7 @@ class TestModels:
         found = answered(request, recorded(run(2, step_seconds(request), model_name=name)))
         assert any("43 µs" in caveat for caveat in found.caveats)
 
+    @pytest.mark.slow
     def test_a_measured_trial_tells_it_for_its_own_workload_only(self, tmp_path: Path) -> None:
         request, path = asked(), tmp_path / "measured.json"
         path.write_text(measured_json(request.workload, 2, step_seconds(request)))
@@ -305,6 +306,7 @@ class TestScripts:
             "runs.jsonl does not tell the launch time: the script takes multiples of 2 (batch 15)."
         ]
 
+    @pytest.mark.slow
     def test_a_factory_accumulates_as_the_run_did(
         self, folder: Path, recorded: Callable[..., RecordedFile]
     ) -> None:
@@ -318,6 +320,7 @@ class TestScripts:
         found = predict_script(request, lambda _: None, recorded=file)
         assert any("43 µs" in caveat for caveat in found.caveats)
 
+    @pytest.mark.slow
     def test_python_takes_the_file_too(
         self, tmp_path: Path, recorded: Callable[..., RecordedFile]
     ) -> None:

@@ -92,6 +92,7 @@ def test_an_optimizer_of_the_scripts_own_is_followed(folder: Path, plain: Trace)
     assert own.peak_of_last_step() >= plain.peak_of_last_step() + state
 
 
+@pytest.mark.slow
 def test_gradients_that_accumulate_end_no_step(folder: Path) -> None:
     update = BY_HAND["written to"].replace("\n    ", "\n        ")
     fed, _ = found_loaders(program(folder, f"if index % 4 == 3:\n      {update}"), A10)

@@ -264,6 +264,7 @@ def _peak(trace: Trace) -> int:
     return most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [slow(1), 2, slow(3)])
 @pytest.mark.usefixtures("small_models")
 def test_a_script_needs_what_the_same_settings_need(
@@ -279,6 +280,7 @@ def test_a_script_needs_what_the_same_settings_need(
     assert any(f"ZeRO {stage} is computed" in caveat for caveat in found.caveats)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [slow(1), 2, slow(3)])
 @pytest.mark.parametrize("micro_batches", [1, slow(2)])
 @pytest.mark.usefixtures("small_models")

@@ -60,6 +60,7 @@ def test_one_that_keeps_something_of_each_batch_is_traced_to_its_end(
     assert long.values.operators >= short.values.operators + 10
 
 
+@pytest.mark.slow
 def test_one_in_the_last_traced_step_is_traced_to_its_end(tmp_path: Path) -> None:
     short, long = traced(tmp_path, 10, at=1), traced(tmp_path, 20, at=1)
     assert long.values.operators >= short.values.operators + 10
@@ -72,6 +73,7 @@ def test_one_of_few_batches_keeps_what_these_give(tmp_path: Path) -> None:
     assert more.trace.peak_of_last_step() - few.trace.peak_of_last_step() == 2 * output
 
 
+@pytest.mark.slow
 def test_a_script_that_needs_every_batch_gets_them(tmp_path: Path) -> None:
     whole = traced(tmp_path, 20, then="assert seen == 20")
     cut = traced(tmp_path, 20)

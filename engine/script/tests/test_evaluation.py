@@ -47,7 +47,7 @@ KEEPS, JOINS = "kept.append(out)", "whole = torch.cat(kept)"
     ("samples", "keeps", "then"),
     [
         (48, KEEPS, ""),
-        (70, "pass", ""),
+        slow(70, "pass", ""),
         (70, KEEPS, JOINS),
         (480, KEEPS, ""),
         slow(48, "pass", ""),

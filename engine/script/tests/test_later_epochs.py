@@ -92,6 +92,7 @@ def test_an_answer_names_the_later_step_and_counts_it(tmp_path: Path) -> None:
     assert PhaseName.LATER_STEP in {phase.name for phase in result.phases}
 
 
+@pytest.mark.slow
 def test_one_that_needs_the_same_is_not_named(tmp_path: Path) -> None:
     request = ScriptRequest.parse(program(tmp_path), {"gpu": "a10", "current_batch_size": 64})
     result = predict_script(request, lambda _: None)

@@ -161,6 +161,7 @@ class TestRefused:
         with pytest.raises(InvalidInput, match=r"^batch_sizes: enter a list, such as \[8\]$"):
             engine.predict(training()[1], gpu="a10", batch_sizes=given)
 
+    @pytest.mark.slow
     def test_a_batch_of_one_where_batch_norm_takes_none(self) -> None:
         def step(batch_size: int) -> None:
             model(torch.randn(batch_size, 64)).mean().backward()
@@ -248,6 +249,7 @@ class TestATrainer:
         assert trial.samples_per_second * trial.step_seconds == pytest.approx(16)
         assert not list((tmp_path / "out").iterdir())
 
+    @pytest.mark.slow
     def test_a_whole_analysis(self, tmp_path: Path) -> None:
         _, made = written(tmp_path, TRAINER.format(folder=tmp_path, arguments=""))
         result = engine.analyze(made["trainer"], gpu="t4")

@@ -98,6 +98,7 @@ def test_lengths_that_differ_are_all_traced(tmp_path: Path) -> None:
     assert said == []
 
 
+@pytest.mark.slow
 def test_a_long_batch_among_short_ones_is_traced(tmp_path: Path) -> None:
     cut = (
         "if Trained.calls != 9:\n        batch = {name: one[:, :8] for name, one in batch.items()}"
@@ -108,6 +109,7 @@ def test_a_long_batch_among_short_ones_is_traced(tmp_path: Path) -> None:
     assert said
 
 
+@pytest.mark.slow
 def test_padding_is_told_from_none(tmp_path: Path) -> None:
     """Where nothing is masked, another attention kernel runs."""
     mask = "if Trained.calls % 4 == 0:\n        batch['attention_mask'][:, 8:] = 0"

@@ -226,6 +226,7 @@ class TestAnswers:
         assert not trial.fits
         assert "evaluation takes" in trial.failure
 
+    @pytest.mark.slow
     def test_an_analysis_names_its_phases(self, tmp_path: Path) -> None:
         program = written(tmp_path)
         request = ScriptRequest.parse(
@@ -238,6 +239,7 @@ class TestAnswers:
         assert result.limiting_phase is PhaseName.STEP
         assert not any("evaluat" in caveat for caveat in result.caveats)
 
+    @pytest.mark.slow
     def test_predict_prints_them(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         program = written(tmp_path)
         assert main(["predict", program.path, "--gpu", "a10", "--json"]) == 0

@@ -69,6 +69,7 @@ class TestPredicted:
         assert out == ""
         assert "There is no prediction: measure it" in err.splitlines()[-1]
 
+    @pytest.mark.slow
     def test_a_gpu_that_the_code_refuses_does_not_keep_others_out_of_a_plan(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -85,6 +86,7 @@ class TestPredicted:
         with pytest.raises(CannotTrace, match="this needs bf16"):
             plan_script(ScriptRequest.parse(factory, {"gpu": "t4"}), lambda _: None)
 
+    @pytest.mark.slow
     def test_predicted_times_have_a_range(self) -> None:
         result = engine.analyze(EXAMPLE, gpu="t4", batch_multiple=512)
         trial = result.trials[0]
@@ -128,6 +130,7 @@ class TestItsCaveats:
     def caveats(self, factory: Factory) -> str:
         return " ".join(engine.analyze(factory.name, gpu="t4", batch_multiple=1024).caveats)
 
+    @pytest.mark.slow
     def test_convolutions_have_a_caveat(self, folder: Path) -> None:
         assert "cuDNN's convolution workspaces" in self.caveats(Factory.of(EXAMPLE))
         assert "cuDNN" not in self.caveats(linear(folder))
@@ -169,6 +172,7 @@ class TestAccumulation:
         assert current.step_seconds is not None
         assert current.samples_per_second == pytest.approx(64 / current.step_seconds)
 
+    @pytest.mark.slow
     def test_gradients_stay_alive_between_micro_batches(self, folder: Path) -> None:
         factory = written(folder, ACCUMULATING.format(last=""))
         one, two, many = (
@@ -184,6 +188,7 @@ class TestAccumulation:
         with pytest.raises(InvalidInput, match="has no argument gradient_accumulation; add one"):
             self.asked(linear(folder))
 
+    @pytest.mark.slow
     def test_code_that_keeps_memory_of_each_micro_batch_is_not_predicted(
         self, folder: Path
     ) -> None:
@@ -191,6 +196,7 @@ class TestAccumulation:
         with pytest.raises(CannotTrace, match=r"bytes with one more micro-batch"):
             self.asked(written(folder, code))
 
+    @pytest.mark.slow
     def test_one_batch_is_predicted_with_its_micro_batches(
         self, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

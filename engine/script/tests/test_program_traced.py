@@ -79,6 +79,7 @@ class TestTheTrace:
         assert breakdown == trial.breakdown
         assert trial.step_seconds
 
+    @pytest.mark.slow
     def test_two_traces_give_every_batch_size(self, tmp_path: Path) -> None:
         program = loop(tmp_path)
         traces = trace_script_at_every_batch_size(program, A10, pytest.fail)
@@ -148,6 +149,7 @@ class TestTheTrace:
         assert trace.micro_batches == 1
         assert any("evaluates between its first steps" in one for one in trace.caveats)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "item",
         [
@@ -190,6 +192,7 @@ class TestTheTrace:
         )
         assert trace_script(loop(tmp_path, before=before), 16, None).operations
 
+    @pytest.mark.slow
     def test_lengths_computed_from_values_that_nobody_knows_are_refused(
         self, tmp_path: Path
     ) -> None:
@@ -252,6 +255,7 @@ class TestWhatIsRefused:
         with pytest.raises(CannotTrace, match=r"train\.py, line 25"):
             trace_script_at_every_batch_size(program, None, pytest.fail)
 
+    @pytest.mark.slow
     def test_a_value_that_ends_the_run_decides_nothing(self, tmp_path: Path) -> None:
         program = loop(tmp_path, "assert loss < 100, 'diverged'")
         traces = trace_script_at_every_batch_size(program, None, pytest.fail)
@@ -359,6 +363,7 @@ class TestTheCommandLine:
         found = json.loads(capsys.readouterr().out)
         assert found["samples_per_second"] * found["step_seconds"] == pytest.approx(4 * 8)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("given", [[], slow(["--batch-flag", "--batch-size"])])
     def test_without_a_batch_size_its_own_is_predicted(
         self, tmp_path: Path, given: list[str], capsys: pytest.CaptureFixture[str]
@@ -415,6 +420,7 @@ class TestTheCommandLine:
             "7.5",
         ]
 
+    @pytest.mark.slow
     def test_the_answer_can_be_repeated(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -426,6 +432,7 @@ class TestTheCommandLine:
         assert found["current_batch_size"] == 8
         assert found["certificate"][0].endswith("-- --epochs 3")
 
+    @pytest.mark.slow
     def test_a_file_describes_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         loop(tmp_path)
         file = tmp_path / "check.toml"

@@ -418,6 +418,7 @@ class TestTheCommandLine:
         assert answer["caveats"].pop(0).startswith(first)
         assert answer == by_length
 
+    @pytest.mark.slow
     @pytest.mark.torch
     @pytest.mark.usefixtures("small_models")
     def test_the_answer_for_a_file_of_lengths_says_which_sample_to_put_first(

@@ -358,6 +358,7 @@ def test_collectives_take_the_time_of_the_link(
     assert trial.step_seconds == pytest.approx(sent / link_bytes_per_second(A100, 16))
 
 
+@pytest.mark.slow
 def test_nccl_takes_memory_and_the_answer_says_what_it_is_of(folder: Path) -> None:
     request = ScriptRequest(sharded(folder), current_batch_size=2, gpu="a100-80gb")
     answer = predict_script(request, lambda event: None)

@@ -91,6 +91,7 @@ for points in DataLoader(Clouds(), int(sys.argv[2]), shuffle=True, collate_fn=to
 """
 
 
+@pytest.mark.slow
 def test_joined_samples_of_random_sizes_are_a_little_larger_than_the_mean(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     program = Program(str(path), ("--batch-size", "64"), "--batch-size")

@@ -124,6 +124,7 @@ def test_without_a_device_nothing_else_is_tried(machine: Any) -> None:
     assert (found.device, found.comparisons, len(found.problems)) == (None, (), 1)
 
 
+@pytest.mark.slow
 def test_a_measurement_that_hangs_is_stopped_and_the_rest_is_kept(machine: Any) -> None:
     machine(rates=60)
     begin = time.monotonic()

@@ -44,6 +44,7 @@ def test_checkpointing_takes_less_memory() -> None:
     assert peak(checkpointed) < 0.8 * peak(whole)
 
 
+@pytest.mark.slow
 def test_lora_with_checkpointing_is_refused_where_peft_fails() -> None:
     both = {"lora_rank": 2, "gradient_checkpointing": True}
     with pytest.raises(InvalidInput) as raised:
@@ -64,6 +65,7 @@ def test_a_model_without_checkpointing_says_so() -> None:
     assert "ResNet-50" in raised.value.fields["gradient_checkpointing"]
 
 
+@pytest.mark.slow
 def test_cached_keys_and_values_are_saved_unless_layers_are_recomputed() -> None:
     def each(**fields: Any) -> int:
         """Bytes a sample adds to the peak."""
@@ -154,6 +156,7 @@ def test_a_frozen_backbone_with_nothing_left_to_train_is_refused() -> None:
         build_model(small_workload("gpt2", frozen_backbone=True))
 
 
+@pytest.mark.slow
 def test_accumulation_holds_the_gradients_through_the_next_forward() -> None:
     once, twice, often = (
         peak(small_workload("bert", gradient_accumulation=count)) for count in (1, 2, 64)

@@ -143,6 +143,7 @@ def _place(keys: torch.Tensor, host: HostTensors | None) -> str:
     return "cpu" if keys in host else "cuda"
 
 
+@pytest.mark.slow
 @small
 @pytest.mark.parametrize(
     "cache_format", [CacheFormat.QUANTO_INT4, *(slow(one) for one in QUANTIZED_CACHES[1:])]
@@ -185,6 +186,7 @@ def test_the_host_holds_what_the_gpu_does_not(cache_format: CacheFormat) -> None
     assert at_more_lengths(away) == away
 
 
+@pytest.mark.slow
 @small
 def test_beams_reorder_a_cache_where_it_is() -> None:
     workload = small_workload("llama-3.2-1b")
@@ -194,6 +196,7 @@ def test_beams_reorder_a_cache_where_it_is() -> None:
         assert found.peak_by_category()[1]["cache"] > 0 or found.host_bytes
 
 
+@pytest.mark.slow
 @small
 def test_copies_and_packing_take_time() -> None:
     gpu, workload = GPUS["a100-80gb"], small_workload("llama-3.2-1b", precision="bf16-true")
@@ -230,6 +233,7 @@ def test_what_transformers_cannot_keep_so_is_refused(model: str, cache_format: s
     assert list(error.value.fields) == ["cache_format"]
 
 
+@pytest.mark.slow
 @small
 @pytest.mark.parametrize(
     ("cache_format", "words"),

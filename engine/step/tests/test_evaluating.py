@@ -50,7 +50,7 @@ BATCH_SIZE = 4
         slow("bert", {"eval_batch_size": 64, "eval_samples": 4096}),
         slow("t5-small", {"eval_batch_size": 8, "eval_samples": 64, "eval_accumulation_steps": 3}),
         ("llama-3.2-1b", {"eval_batch_size": 8, "eval_samples": 64, "lora_rank": 4}),
-        ("t5-small", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
+        slow("t5-small", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
         slow("gpt2", {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
         slow("gpt2", PADDED | {"eval_batch_size": 64, "eval_samples": 64, "eval_new_tokens": 16}),
     ],
@@ -77,6 +77,7 @@ def test_an_answer_says_which_of_training_and_evaluation_needs_more() -> None:
     assert largest > 1000
 
 
+@pytest.mark.slow
 def test_the_largest_evaluation_batch_is_the_last_that_fits() -> None:
     request = AnalysisRequest(
         small_workload("gpt2", eval_batch_size=8, eval_samples=40_000, eval_accumulation_steps=2),
@@ -92,6 +93,7 @@ def test_the_largest_evaluation_batch_is_the_last_that_fits() -> None:
         assert predict_trial(workload, gpu, traced).fits is fits
 
 
+@pytest.mark.slow
 def test_kept_logits_are_named_where_they_do_not_fit() -> None:
     with pytest.raises(DoesNotFit, match=r"for logits: the Trainer keeps those of all 4,096") as no:
         answer(eval_samples=4096, sequence_length=64)
@@ -100,6 +102,7 @@ def test_kept_logits_are_named_where_they_do_not_fit() -> None:
     assert fits.largest_batch_size > 1
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_alone_is_named() -> None:
     request = AnalysisRequest(small_workload("gpt2", eval_batch_size=60_000), gpu="t4")
     with pytest.raises(DoesNotFit, match=r"Evaluation batches up to [\d,]+ fit\.$"):
@@ -149,7 +152,7 @@ def test_generation_in_evaluation_is_told_apart() -> None:
         ("t5-small", BEAMS),
         slow("t5-small", BEAMS | WRITES_MORE),
         slow("gpt2", BEAMS),
-        ("llama-3.2-1b", PADDED | BEAMS | WRITES_MORE),
+        slow("llama-3.2-1b", PADDED | BEAMS | WRITES_MORE),
     ],
     ids=str,
 )

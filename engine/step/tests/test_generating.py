@@ -93,8 +93,8 @@ def peak_of_ours(workload: Workload, texts: Texts, counted: Any = None) -> int:
         slow("llama-3.2-1b", {}, Texts(60, 16)),
         slow("llama-3.2-1b", {"precision": "bf16-true"}, Texts(16, 60)),
         slow("llama-3.2-1b", {"lora_rank": 4}, Texts(16, 60)),
-        ("llama-3.2-1b", {}, Texts(16, 20, cache_format=CacheFormat.STATIC)),
-        ("gpt2", {}, Texts(16, 20)),
+        slow("llama-3.2-1b", {}, Texts(16, 20, cache_format=CacheFormat.STATIC)),
+        slow("gpt2", {}, Texts(16, 20)),
         slow("gpt2", {}, Texts(16, 60)),
         slow("gemma-3-1b", {}, Texts(8, 100)),
         ("gemma-3-1b", {}, Texts(100, 8)),
@@ -118,7 +118,7 @@ def peak_of_ours(workload: Workload, texts: Texts, counted: Any = None) -> int:
             for new in (4, 60)
             if (model, new) != ("qwen2.5-vl-3b", 4)
         ),
-        ("qwen2.5-vl-3b", {}, Texts(32, 4)),
+        slow("qwen2.5-vl-3b", {}, Texts(32, 4)),
     ],
     ids=str,
 )
@@ -142,6 +142,7 @@ def test_the_cache_has_keys_and_values_of_each_group_of_heads(cache_format: Cach
     assert breakdown[Category.CACHE] >= 8 * 1998 * token
 
 
+@pytest.mark.slow
 def test_a_sliding_window_bounds_the_cache() -> None:
     workload = small_workload("gemma-3-1b")
     short, long = (
@@ -151,6 +152,7 @@ def test_a_sliding_window_bounds_the_cache() -> None:
     assert short < long < 1.9 * short  # one of its two layers has a window
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_beams", [1, slow(3)])
 def test_every_batch_size_is_what_a_trace_of_it_has(num_beams: int) -> None:
     workload, texts = small_workload("llama-3.2-1b"), Texts(32, 32, num_beams)

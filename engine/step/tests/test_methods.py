@@ -51,11 +51,11 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
         slow("llama-3.2-1b", {"method": "dpo", "lora_rank": 4, "gradient_checkpointing": True}),
         slow("llama-3.2-1b", {"method": "dpo", "precomputed_reference": True}),
         slow("mistral-7b", {"method": "kto", "precision": "bf16-mixed"}),
-        ("mistral-7b", {"method": "kto", "precomputed_reference": True}),
+        slow("mistral-7b", {"method": "kto", "precomputed_reference": True}),
         ("llama-3.2-1b", {"method": "grpo", "completion_length": 20}),
         slow("llama-3.2-1b", {"method": "grpo", "rollout": "server", "optimizer": "sgd"}),
         slow("llama-3.2-1b", {"method": "grpo", "steps_per_generation": 40, "optimizer": "sgd"}),
-        ("gpt2", {"method": "grpo", "kl_reference": True, "precision": "bf16-true"}),
+        slow("gpt2", {"method": "grpo", "kl_reference": True, "precision": "bf16-true"}),
         slow(
             "llama-3.2-1b",
             {
@@ -126,6 +126,7 @@ def test_a_tiled_score_is_that_of_all_logits() -> None:
     torch.testing.assert_close(given[1].grad, given[3].grad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["dpo", slow("kto"), slow("grpo")])
 def test_two_batch_sizes_give_every_other(method: str) -> None:
     workload = small_workload("llama-3.2-1b", method=method)
@@ -145,6 +146,7 @@ def test_text_by_text_the_steps_of_orpo_grow_with_the_batch(
         assert found.operations == expected.operations
 
 
+@pytest.mark.slow
 def test_a_reference_is_a_second_copy_unless_the_adapters_can_be_switched_off() -> None:
     def parameter_bytes(**fields: Any) -> int:
         workload = small_workload("llama-3.2-1b", **fields)

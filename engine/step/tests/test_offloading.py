@@ -124,6 +124,7 @@ def test_the_host_holds_the_input_of_each_checkpointed_layer() -> None:
     assert copied(found) == 2 * found.host_bytes  # there and back
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, slow(True)])
 def test_less_memory_takes_more_time(checkpointing: bool) -> None:
     fields = {"optimizer": "sgd", "sequence_length": 128, "gradient_checkpointing": checkpointing}
@@ -137,6 +138,7 @@ def test_less_memory_takes_more_time(checkpointing: bool) -> None:
     assert seconds[0] - seconds[1] >= 0.99 * copied(away) / LINK_BYTES_PER_SECOND
 
 
+@pytest.mark.slow
 def test_the_host_holds_more_for_more_samples() -> None:
     workload = offloaded(gradient_checkpointing=True)
     every = trace_every_batch_size(workload, A10)

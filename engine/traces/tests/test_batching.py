@@ -59,6 +59,7 @@ def test_padding_has_a_mask_and_no_label() -> None:
     assert "attention_mask" not in make_batch(gpt2("packed"), 3)
 
 
+@pytest.mark.slow
 @small
 def test_memory_is_that_of_the_worst_batch_and_work_that_of_the_mean_one() -> None:
     workload = gpt2("longest")
@@ -71,6 +72,7 @@ def test_memory_is_that_of_the_worst_batch_and_work_that_of_the_mean_one() -> No
     assert flops[0] / flops[1] == pytest.approx(batches.mean(4) / 64, rel=0.1)
 
 
+@pytest.mark.slow
 @small
 def test_the_mean_batch_lies_between_two_lengths() -> None:
     one, other, middle = (

@@ -81,6 +81,7 @@ def test_the_margin_of_one_gpu_gives_the_trace_of_the_whole_model_on_another(
             assert found == whole, behaviour
 
 
+@pytest.mark.slow
 def test_a_handed_on_margin_saves_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     traced: list[int] = []
     trace = WholeModel.trace

@@ -70,6 +70,7 @@ def test_whether_blocks_repeat_is_checked_on_the_first_gpu_alone(
     assert margins == [None, 2, 2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 def test_a_separately_traced_batch_size_is_traced_on_demand() -> None:

@@ -83,6 +83,7 @@ def test_batch_one_is_kept_once_it_was_traced(
     assert traced(files, asked()).at(1) == first
 
 
+@pytest.mark.slow
 def test_workloads_and_kinds_of_gpu_are_told_apart(
     files: TraceFiles, made: list[Precision]
 ) -> None:

@@ -204,6 +204,7 @@ def test_hidden_states_of_all_blocks_are_freed_from_the_first(
     assert assert_same_as_whole(workload, (3,)) == "with 8 to 16 blocks in place of 64"
 
 
+@pytest.mark.slow
 @small
 @pytest.mark.parametrize(
     ("blocks", "fields"), [(9, {"parallelism": "ddp", "world_size": 2}), (8, {})]
@@ -215,6 +216,7 @@ def test_what_does_not_repeat_or_is_not_deep_is_traced_whole(
     assert assert_same_as_whole(small_workload("bert", **fields), (3,)) == "as a whole"
 
 
+@pytest.mark.slow
 @small
 def test_a_model_that_needs_all_of_its_blocks_is_traced_whole_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
@@ -228,6 +230,7 @@ def test_a_model_that_needs_all_of_its_blocks_is_traced_whole_and_says_why(
     assert how == "as a whole, since IndexError: list index out of range"
 
 
+@pytest.mark.slow
 @small
 def test_a_wrong_guess_is_found_by_comparing_a_deeper_model(
     monkeypatch: pytest.MonkeyPatch,
@@ -245,6 +248,7 @@ def test_a_wrong_guess_is_found_by_comparing_a_deeper_model(
     assert how.startswith("as a whole, since")
 
 
+@pytest.mark.slow
 @small
 def test_what_was_found_before_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     deep(monkeypatch, num_hidden_layers=9)
@@ -291,6 +295,7 @@ def test_batch_sizes_that_are_not_alike_are_each_traced_by_way_of_shallow_models
     assert warned.message == "not alike; tracing each batch size separately"
 
 
+@pytest.mark.slow
 @small
 def test_where_each_batch_size_is_traced_by_itself_the_curve_has_those_that_were_tried(
     monkeypatch: pytest.MonkeyPatch,

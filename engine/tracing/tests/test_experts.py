@@ -114,6 +114,7 @@ def test_memory_does_not_depend_on_which_expert_gets_which_token(
     assert trace(workload, BATCH_SIZE, None).peak_by_category() == skewed.peak_by_category()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_models")
 def test_an_answer_says_that_routing_changes_no_memory_where_there_are_experts() -> None:
     def caveats(workload: Workload) -> str:

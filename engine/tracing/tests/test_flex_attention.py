@@ -172,6 +172,7 @@ def test_a_step_takes_about_what_flash_attention_takes(precision: str) -> None:
     assert peak("flex") == pytest.approx(peak("sdpa"), rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_models")
 def test_an_answer_says_that_it_is_computed() -> None:
     workload = small_workload("llama-3.2-1b", attention="flex", precision="bf16-true")

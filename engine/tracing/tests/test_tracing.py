@@ -240,6 +240,7 @@ def test_phases_come_in_order() -> None:
     assert (traced.last_step, "inputs") in traced.phases
 
 
+@pytest.mark.slow
 @small
 @pytest.mark.parametrize("optimizer", ["lion", pytest.param("adafactor", marks=pytest.mark.slow)])
 def test_operations_have_their_phase_with_any_optimizer(optimizer: str) -> None:

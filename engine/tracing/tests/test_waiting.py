@@ -142,6 +142,7 @@ def test_a_script_waits_where_it_reads_values_from_the_gpu(tmp_path: Path) -> No
     assert scripted(tmp_path, "x = x + torch.ones(8).pin_memory().cuda(non_blocking=True)") == []
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_printed_is_read_between_steps(tmp_path: Path) -> None:
     assert scripted(tmp_path, after="print(loss.item())") == []
 

@@ -111,6 +111,7 @@ def test_a_release_without_a_table_of_forecasters_is_read(monkeypatch: pytest.Mo
     }
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models", "kept_traces")
 def test_an_answer_names_its_versions_and_warns_of_others() -> None:

@@ -58,6 +58,7 @@ def test_the_documented_production_settings_are_clean(tmp_path: Path) -> None:
     assert [name for name in PRODUCTION if f"{name}=" not in documented] == []
 
 
+@pytest.mark.slow
 def test_a_lab_of_one_machine_needs_no_settings(tmp_path: Path) -> None:
     done = _check(tmp_path, "--fail-level", "WARNING")
     assert done.returncode == 0, done.stderr

@@ -62,6 +62,7 @@ def test_a_data_folder_that_cannot_be_written_is_one_line() -> None:
     assert _line_of(below).startswith("the data folder cannot be created")
 
 
+@pytest.mark.slow
 def test_the_traceback_can_be_had(tmp_path: Path) -> None:
     process = _started("migrate --traceback", MEMORYMARK_DATA_DIR=str(tmp_path), **NO_DATABASE)
     assert "Traceback" in process.communicate()[1]
