@@ -52,7 +52,10 @@ class Workload(
 ):
     """One way of training one model.
 
-    Its fields are those of its bases, from the last to the first, and then its own.
+    Its fields are those of its bases, from the last to the first, and then its own. Each base is a
+    feature, with its fields, rules and chips in one file. They are bases rather than parts, since
+    a field has one flat name everywhere: in requests, stored rows, forms, columns, moves that
+    replace it, and rules across features. Parts would give each a second one.
 
     Fields left at ``None`` take the model's defaults, so a constructed workload is concrete. Only
     for a Hub model they stay empty, until ``engine.hub.resolve`` has its config.
