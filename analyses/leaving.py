@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from analyses import inbox
 from analyses.models import FINAL_STATUSES, Analysis, Job, SavedView, Training
+from analyses.notifications import inbox
 from analyses.savings.aggregation import recounting
 from memorymark_site.accounts import members, tokens
 from memorymark_site.accounts.roles import Role, has_role

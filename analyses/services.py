@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models.functions import Now
 
-from analyses import inbox, selectors
+from analyses import selectors
 from analyses.bodies import storable
 from analyses.gpus.added_gpus import check_offered
 from analyses.jobs import lab_state, plans, queue, timeouts
@@ -24,6 +24,7 @@ from analyses.jobs.request_columns import request_columns
 from analyses.jobs.reuse import reuse_result
 from analyses.lab import settle
 from analyses.models import AT_WORK, Analysis, Job, Status
+from analyses.notifications import inbox
 from analyses.projects import project_named
 from analyses.results.decided import give_up, is_as_it_is, take_over
 from analyses.savings.aggregation import recounting

@@ -12,9 +12,9 @@ from functools import partial
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from analyses import inbox
 from analyses.figures.columns import change_of
 from analyses.models import Analysis, CountedSavings, InboxEntry, Mention, Training
+from analyses.notifications import inbox
 from analyses.training_runs.outcome import note_run
 from analyses.training_runs.services import store_report
 from demo.plan import LOGIN

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 from .core.border import read_json
 from .core.choices import Goal
 from .core.errors import EngineError, InvalidInput
+from .core.loading import has_line, turn
 from .core.process import lines_of
 from .events import Answer, Event, to_json_line
 from .gpus import LOCAL, Gpu, with_added
@@ -26,7 +27,6 @@ from .gpus.known import using
 from .interface.first_request import FIRST_REQUEST
 from .interface.request import AnalysisRequest
 from .interface.trial import GpuFacts, Trial
-from .loading import has_line, turn
 from .prediction.intervals import Residual
 from .traces.trace_files import trace_files
 from .versions.releases import check_releases

@@ -14,11 +14,11 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from analyses import inbox
 from analyses.api.schema import described
 from analyses.api.views import PAGE, ApiView, Pages, body_of, member_of, refusal
 from analyses.bodies import MAX_NUMBER
 from analyses.models import Concern, InboxEntry
+from analyses.notifications import inbox
 from engine.core.border import read_body
 from engine.core.errors import InvalidInput
 from memorymark_site.accounts.roles import Role

@@ -12,7 +12,6 @@ from datetime import timedelta
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from analyses import inbox
 from analyses.jobs import queue
 from analyses.jobs.engine_output import Failure
 from analyses.models import (
@@ -26,7 +25,7 @@ from analyses.models import (
     NotificationChoices,
     Status,
 )
-from analyses.notifications import channels, message
+from analyses.notifications import channels, inbox, message
 from analyses.notifications.webhook import NotDelivered
 
 

@@ -17,7 +17,6 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from analyses import inbox
 from analyses.gpus import added_gpus
 from analyses.jobs import notifications, queue
 from analyses.jobs.request_columns import request_hash
@@ -31,6 +30,7 @@ from analyses.models import (
     QueryStatus,
     Status,
 )
+from analyses.notifications import inbox
 from analyses.results import decided
 from analyses.savings.aggregation import recounting, workload_key
 from analyses.training_runs import services as training_runs

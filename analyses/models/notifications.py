@@ -95,7 +95,9 @@ class Concern(models.TextChoices):
 
 
 class InboxEntry(models.Model):
-    """Something that concerns a member, about one analysis; :mod:`analyses.inbox` writes it.
+    """Something that concerns a member, about one analysis.
+
+    :mod:`analyses.notifications.inbox` writes it.
 
     ``text`` is what a training run showed; that of other entries follows from the analysis or from
     ``mention``. There is one entry of each kind for an analysis, and one for each mention.

@@ -11,11 +11,11 @@ from uuid import uuid4
 from django.conf import settings
 from django.urls import reverse
 
-from analyses import inbox
 from analyses.figures.chips import chips, name_of
 from analyses.figures.decision import DecisionFigures, decision_figures
 from analyses.formatting import duration, model_name
 from analyses.models import Analysis, Concern, InboxEntry, Status
+from analyses.notifications import inbox
 from engine.core.numbers import usd
 
 VERSION = 1

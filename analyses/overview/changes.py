@@ -17,9 +17,9 @@ from django.db import transaction
 from django.db.models import Exists, QuerySet
 from django.utils import timezone
 
-from analyses import inbox
 from analyses.figures.columns import change_of
 from analyses.models import Analysis, CountedSavings, Mention
+from analyses.notifications import inbox
 from analyses.selectors import with_decision
 from memorymark_site.accounts import audit
 from memorymark_site.accounts.models import Action

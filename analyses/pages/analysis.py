@@ -17,9 +17,10 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
-from analyses import inbox, services
+from analyses import services
 from analyses.formatting import duration
 from analyses.models import Analysis, LogLine, Status
+from analyses.notifications import inbox
 from analyses.overview.changes import can_mention
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.answer import Verdict, answer_parts, environment_rows, verdict_of

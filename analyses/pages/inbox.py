@@ -10,8 +10,8 @@ from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
-from analyses import inbox
 from analyses.models import InboxEntry
+from analyses.notifications import inbox
 from analyses.pages.access import MemberRequest
 from memorymark_site.accounts.roles import Role, needs
 

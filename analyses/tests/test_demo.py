@@ -12,7 +12,6 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from analyses import inbox
 from analyses.models import (
     Analysis,
     LogLine,
@@ -23,6 +22,7 @@ from analyses.models import (
     TrainingJob,
     Trial,
 )
+from analyses.notifications import inbox
 from analyses.tests.factories import make_analysis, make_request, make_user
 from demo import filling, plan
 from demo.command import main

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 
 from django.db.models import QuerySet
 
-from analyses import inbox
 from analyses.figures.columns import change_of, stored
 from analyses.models import Analysis, Concern, Status, TrainingJob
+from analyses.notifications import inbox
 from engine.core.border import read
 from engine.core.choices import Goal
 from engine.core.numbers import whole

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyses import inbox
 from analyses.figures.columns import stored
 from analyses.models import Analysis, Concern, Training
+from analyses.notifications import inbox
 from analyses.results.stored import result_of
 from analyses.training_runs.matching import request_of, why_other
 from engine.core.numbers import milliseconds, whole

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from analyses import inbox
 from analyses.models import Concern, Status
+from analyses.notifications import inbox
 from analyses.overview.changes import mention
 from analyses.tests.factories import make_analysis, make_result, make_user
 from memorymark_site.accounts.models import Viewer

@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from analyses import inbox
 from analyses.models import Analysis, Concern, InboxEntry, Status
+from analyses.notifications import inbox
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from analyses.training_jobs.tests.reported_jobs import make_training_job
 

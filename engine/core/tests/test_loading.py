@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-from engine.loading import turn
+from engine.core.loading import turn
 
 
 class Orders:
@@ -117,5 +117,5 @@ def test_engines_that_may_not_write_do_not_wait(engines: Engines, tmp_path: Path
 
 
 def test_one_may_always_load(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.loading.processors", lambda: 1)
+    monkeypatch.setattr("engine.core.loading.processors", lambda: 1)
     assert engines.start(most=None).has_turn.wait(10)

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from .core.process import processors
+from .process import processors
 
 _LOOK_SECONDS = 0.05
 

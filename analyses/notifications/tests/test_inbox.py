@@ -11,10 +11,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from analyses import inbox, leaving, services
+from analyses import leaving, services
 from analyses.jobs import lease
 from analyses.jobs.engine_output import Failure
 from analyses.models import Analysis, Concern, InboxEntry, Notification, QueryKind, Status
+from analyses.notifications import inbox
 from analyses.overview.changes import mention
 from analyses.tests.factories import lease_on, make_analysis, make_request, make_result, make_user
 from analyses.tests.query_answers import answer_next, plan_with_answers
