@@ -13,11 +13,11 @@ from .hub import resolve
 from .interface.request import AnalysisRequest
 from .interface.result import AnalysisResult
 from .interface.trial import Source, Trial
-from .measurement.analysis import analyze_measured
-from .prediction.analysis import analyze_predicted
+from .measurement.measured_analysis import analyze_measured
 from .prediction.correction import Experience
 from .prediction.gpu_choice import choose_gpu
 from .prediction.intervals import Residual
+from .prediction.predicted_analysis import analyze_predicted
 from .records.comparison import RecordedFile
 from .step.building import blaming_the_config
 from .traces.workloads import KeptTraces

@@ -147,7 +147,7 @@ def _analyze(
     order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None
 ) -> Event:
     from .analysis import analyze
-    from .prediction.texts import analyze_texts
+    from .prediction.text_analyses import analyze_texts
 
     if request.goal is not Goal.BATCH:
         return analyze_texts(request, emit)

@@ -23,23 +23,23 @@ from .gpus.known import known_gpus
 from .interface.batch_trials import BatchTrials
 from .interface.result import AnalysisResult, OptimizerStep
 from .interface.trial import NO_FILES, Source, StepFiles, Trial
-from .measurement.analysis import On, findings, measured_with_files, memory_predictor
 from .measurement.device import device_for
+from .measurement.measured_analysis import On, findings, measured_with_files, memory_predictor
 from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
 from .measurement.script_search import search_by_trials
 from .measurement.trial_process import libraries
 from .parallel.interconnect import nccl_bytes
-from .prediction.analysis import (
+from .prediction.correction import UNCORRECTED
+from .prediction.gpu_comparison import compare_gpus, gpu_today
+from .prediction.phases import with_measured_step
+from .prediction.predicted_analysis import (
     catalogue_gpu,
     curve,
     gpu_facts,
     predict_findings,
     reporting_probe,
 )
-from .prediction.correction import UNCORRECTED
-from .prediction.gpu_comparison import compare_gpus, gpu_today
-from .prediction.phases import with_measured_step
 from .prediction.probe import computed, predict_memory, timed, with_peak_interval
 from .prediction.step_time import time_range
 from .prediction.work import StepTime
@@ -379,7 +379,7 @@ def measure_script_batch(
     Args:
         request: The request to measure.
         emit: Receives log lines.
-        files: As for :func:`~engine.measurement.analysis.measure_batch`.
+        files: As for :func:`~engine.measurement.measured_analysis.measure_batch`.
 
     Raises:
         InvalidInput: If the script does not exist, or the memory limit is missing or too high.

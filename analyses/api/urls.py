@@ -19,7 +19,7 @@ from analyses.api import (
     changes,
     compare,
     inbox,
-    lab,
+    lab_endpoints,
     nodes,
     queries,
     schema,
@@ -61,7 +61,7 @@ def _is_known(path: str) -> bool:
 router = SimpleRouter(use_regex_path=False)
 router.register("analyses", analyses.Analyses, basename="analysis")
 router.register("lookups", queries.Queries, basename="lookup")
-router.register("members", lab.Members, basename="member")
+router.register("members", lab_endpoints.Members, basename="member")
 router.register("training-jobs", training_jobs.TrainingJobs, basename="training-job")
 router.register("trainings", training_runs.TrainingRuns, basename="training")
 
@@ -78,10 +78,10 @@ urlpatterns = [
     path("gpus/<path:gpu>/price/", catalogue.Price.as_view(), name="gpu-price"),
     path("compare/", compare.Compare.as_view(), name="compare"),
     path("savings/changes/", changes.Changes.as_view(), name="changes"),
-    path("savings/", lab.Savings.as_view(), name="savings"),
+    path("savings/", lab_endpoints.Savings.as_view(), name="savings"),
     path("inbox/", inbox.Inbox.as_view(), name="inbox"),
     path("inbox/read/", inbox.ReadEntries.as_view(), name="inbox-read"),
-    path("lab/", lab.Lab.as_view(), name="lab"),
+    path("lab/", lab_endpoints.Lab.as_view(), name="lab"),
     path("schema/", schema.SchemaFile.as_view(), name="schema"),
     path("<path:address>", UnknownAddress.as_view()),
 ]

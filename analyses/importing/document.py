@@ -32,7 +32,7 @@ from analyses.importing.checks import (
     of_the_workload,
     rises,
 )
-from analyses.importing.texts import contradictions_of_texts
+from analyses.importing.pushed_texts import contradictions_of_texts
 from analyses.models import Project
 from analyses.projects import project_name
 from analyses.results.stored import Result, read_result

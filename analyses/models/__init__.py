@@ -10,7 +10,7 @@ from analyses.models.analysis import (
 )
 from analyses.models.imports import IdempotencyKey, Push, SpentUnits, Training, pushed_from
 from analyses.models.jobs import Job, JobKind, Node, Query, QueryKind
-from analyses.models.lab import AddedGpu, ChannelFormat, GpuPrice, LabSettings
+from analyses.models.lab_settings import AddedGpu, ChannelFormat, GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, ShareLink
 from analyses.models.notifications import (
     Channel,

@@ -13,7 +13,7 @@ from analyses import queries
 from analyses.jobs.plans import plan_request
 from analyses.models import QueryKind
 from analyses.pages.access import MemberRequest, find_analysis
-from analyses.pages.analysis import context_of
+from analyses.pages.analysis_page import context_of
 from analyses.pages.hearing import hear
 from analyses.pages.ladder import Ladder, ladder_of
 from engine.core.errors import InvalidInput

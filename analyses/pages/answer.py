@@ -15,7 +15,7 @@ from analyses.models import Analysis
 from analyses.pages.decision import Decision, decision_of
 from analyses.pages.first_screen import FirstScreen, first_screen
 from analyses.pages.settings import asked_fields, command_of, defaults_taken, settings_of
-from analyses.pages.texts import text_answer_of
+from analyses.pages.text_answer import text_answer_of
 from analyses.results.recipes import recipe_of
 from analyses.results.stored import result_of, tokens_in, tried_batch
 from engine.answer.amounts import source_at

@@ -21,7 +21,7 @@ from analyses.savings.period import Named
 from analyses.selectors import training_jobs_visible_to
 from analyses.training_jobs.gpu_hours import (
     DIMENSIONS,
-    Row,
+    GpuHoursRow,
     Selection,
     most_unused,
     rows_by,
@@ -110,12 +110,12 @@ def _selection(request: MemberRequest) -> Selection:
         raise Http404(f"These GPU-hours cannot be shown: {error}.") from error
 
 
-def _rows(request: MemberRequest) -> tuple[Selection, list[Row]]:
+def _rows(request: MemberRequest) -> tuple[Selection, list[GpuHoursRow]]:
     selection = _selection(request)
     return selection, rows_by(selection.of(training_jobs_visible_to(request.user)), selection.by)
 
 
-def label_of(dimension: str, row: Row) -> str:
+def label_of(dimension: str, row: GpuHoursRow) -> str:
     """The name of a row as people read it."""
     if not row.key:
         return _UNKNOWN[dimension]
@@ -155,7 +155,7 @@ def question(job: TrainingJob) -> str:
     return f"{reverse('analyses:new')}?{urlencode(typed)}"
 
 
-def _total_cells(row: Row) -> list[Cell]:
+def _total_cells(row: GpuHoursRow) -> list[Cell]:
     hours = row.hours
     return [
         hours.jobs, hours.gpu_hours, hours.known_gpu_hours, hours.used_bytes, hours.total_bytes,

@@ -20,7 +20,7 @@ UNREAD, ALL = "unread", "all"
 
 
 @dataclass(frozen=True)
-class Row:
+class InboxRow:
     """An entry with its text."""
 
     entry: InboxEntry
@@ -39,7 +39,7 @@ def entries(request: MemberRequest) -> HttpResponse:
     mine = inbox.entries_of(request.user)
     found = mine if shown == ALL else mine.filter(read_at=None)
     page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
-    rows = [Row(entry, inbox.sentence(entry)) for entry in page]
+    rows = [InboxRow(entry, inbox.sentence(entry)) for entry in page]
     version = "-".join(f"{row.entry.pk}{'r' if row.entry.read_at else ''}" for row in rows)
     if request.htmx and request.GET.get("seen") == version:
         return HttpResponse(status=204)

@@ -59,7 +59,7 @@ class ModelTypeForm(forms.Form):
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelTypeRow:
     """A model type, what it reads, and its listed tasks; each refused one has its reason."""
 
     name: str
@@ -96,10 +96,10 @@ def models(request: MemberRequest) -> HttpResponse:
     return render(request, "models/models.html", context)
 
 
-def _rows(q: str, task: str, only: str) -> Iterator[Row]:
+def _rows(q: str, task: str, only: str) -> Iterator[ModelTypeRow]:
     words = _searched(q).split()
     for one in model_types():
-        row = Row(
+        row = ModelTypeRow(
             one.name,
             ", ".join(kind.replace("-", " and ") for kind in one.kinds),
             [spoken(t) for t in one.tasks if task in ("", t) and only != REFUSED],

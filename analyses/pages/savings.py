@@ -29,7 +29,7 @@ from analyses.savings.breakdown import (
     CHUNK,
     DIMENSIONS,
     FILTERED_KINDS,
-    Row,
+    BreakdownRow,
     counted_analyses,
     largest_first,
     totals_of,
@@ -228,7 +228,7 @@ def _selected(request: MemberRequest) -> Selected:
         raise Http404(f"These savings cannot be shown: {error}.") from error
 
 
-def _shown(selection: Selection, row: Row) -> dict[str, object]:
+def _shown(selection: Selection, row: BreakdownRow) -> dict[str, object]:
     """A row with links to the analyses behind each of its totals."""
     value = value_of(selection.by, row.key)
     return {

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from analyses.formatting import gpu_of, model_name
 from analyses.savings.accrual import Point, Saved
-from analyses.savings.breakdown import KINDS, CountedAnalysis, Row, Total
+from analyses.savings.breakdown import KINDS, BreakdownRow, CountedAnalysis, Total
 from analyses.savings.selection import label_of, value_of
 from memorymark_site.operations.csv_text import Cell, csv_file, csv_lines
 from memorymark_site.operations.downloads import download
@@ -32,7 +32,7 @@ _ANALYSIS_COLUMNS = (
 )  # fmt: skip
 
 
-def totals_csv(dimension: str, rows: Iterable[Row]) -> StreamingHttpResponse:
+def totals_csv(dimension: str, rows: Iterable[BreakdownRow]) -> StreamingHttpResponse:
     kinds = [f"{kind}_{name}" for kind in KINDS for name in _TOTAL_COLUMNS]
     lines = (
         [

@@ -100,7 +100,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Row:
+class BreakdownRow:
     """The totals of one member, model, GPU, project or month, and what they saved in a period.
 
     Attributes:
@@ -116,7 +116,7 @@ def totals_by(
     counted: QuerySet[CountedSavings],
     dimension: str,
     saved: Mapping[tuple[Any, ...], Saved] = MappingProxyType({}),
-) -> list[Row]:
+) -> list[BreakdownRow]:
     """A row for each member, model, GPU or month; the largest first, months newest first.
 
     Args:
@@ -130,7 +130,8 @@ def totals_by(
         parts.setdefault(tuple(part[column] for column in columns), []).append(part)
     named = _NAMED[dimension](parts) if dimension in _NAMED else {key: key for key in parts}
     rows = [
-        Row(named[key], _totals(found), saved.get(key, NOTHING)) for key, found in parts.items()
+        BreakdownRow(named[key], _totals(found), saved.get(key, NOTHING))
+        for key, found in parts.items()
     ]
     rows.sort(key=lambda row: row.key)
     if dimension == "month":
@@ -143,7 +144,7 @@ def totals(counted: QuerySet[CountedSavings]) -> Totals:
     return totals_of(totals_by(counted, "month"))
 
 
-def totals_of(rows: Iterable[Row]) -> Totals:
+def totals_of(rows: Iterable[BreakdownRow]) -> Totals:
     """The sums over rows, without another query."""
     found = [row.totals for row in rows]
     return Totals(

@@ -14,7 +14,7 @@ from analyses.models import CountedSavings, RunSavings
 from analyses.permissions import may_see_lab
 from analyses.savings import kept
 from analyses.savings.accrual import Ledger, Saved, ledger, saved_by
-from analyses.savings.breakdown import DIMENSIONS, Row, totals_by
+from analyses.savings.breakdown import DIMENSIONS, BreakdownRow, totals_by
 from analyses.savings.period import Period
 from analyses.savings.selection import Selection, today_utc
 from analyses.selectors import run_savings_visible_to, savings_visible_to
@@ -54,10 +54,10 @@ class Selected:
         rows = [(names[member].get_username(), saved) for (member,), saved in found.items()]
         return sorted(rows, key=lambda row: (-row[1].realised.usd, row[0]))
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[BreakdownRow]:
         return self._kept("rows", self.selection, self._rows)
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[BreakdownRow]:
         by, days = self.selection.by, self.selection.days
         return totals_by(self.counted, by, saved_by(self.counted, self.runs, DIMENSIONS[by], days))
 

@@ -133,14 +133,14 @@ class Hours:
 
 
 @dataclass(frozen=True)
-class Row:
+class GpuHoursRow:
     """The hours of one GPU, member or model; ``key`` is empty where jobs do not name one."""
 
     key: str
     hours: Hours
 
 
-def rows_by(jobs: QuerySet[TrainingJob], dimension: str) -> list[Row]:
+def rows_by(jobs: QuerySet[TrainingJob], dimension: str) -> list[GpuHoursRow]:
     """The hours by a dimension, the most first."""
     known = Q(unused_byte_hours__isnull=False)
     found = (
@@ -156,11 +156,11 @@ def rows_by(jobs: QuerySet[TrainingJob], dimension: str) -> list[Row]:
         )
         .values_list("key", "jobs", "hours", "known", "used", "unused")
     )
-    rows = [Row(key, Hours(*sums)) for key, *sums in found]
+    rows = [GpuHoursRow(key, Hours(*sums)) for key, *sums in found]
     return sorted(rows, key=lambda row: (-row.hours.gpu_hours, row.key))
 
 
-def sum_of(rows: Iterable[Row]) -> Hours:
+def sum_of(rows: Iterable[GpuHoursRow]) -> Hours:
     return sum((row.hours for row in rows), Hours())
 
 

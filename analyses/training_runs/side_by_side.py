@@ -19,7 +19,7 @@ SHOWN_TRAININGS = 5
 
 
 @dataclass(frozen=True)
-class Row:
+class BatchRow:
     """The use of one batch size; ``training`` is ``None`` for a trial.
 
     ``missed`` is the condition that a training run missed; empty if it ran as recommended.
@@ -54,7 +54,7 @@ class SideBySide:
         others: Runs that do not count.
     """
 
-    rows: list[Row]
+    rows: list[BatchRow]
     tokens: Tokens | None
     verified_by: Training | None
     is_verified: bool
@@ -91,7 +91,7 @@ def side_by_side(analysis: Analysis) -> SideBySide | None:
     )
 
 
-def _verified(by: Training, expected: Row | None) -> str:
+def _verified(by: Training, expected: BatchRow | None) -> str:
     """A run beside what was predicted for it, or else measured, in a sentence."""
     pairs = []
     if expected and by.samples_per_second and expected.samples_per_second:
@@ -105,7 +105,7 @@ def _verified(by: Training, expected: Row | None) -> str:
     return f"Verified: {', '.join(pairs)}." if pairs else "Verified by a recorded run."
 
 
-def _trials(result: AnalysisResult) -> Iterator[Row]:
+def _trials(result: AnalysisResult) -> Iterator[BatchRow]:
     """The recommended batch as it was predicted and measured."""
     for name, source in (
         ("Predicted", Source.PREDICTED),
@@ -114,7 +114,7 @@ def _trials(result: AnalysisResult) -> Iterator[Row]:
     ):
         trial = _trial(result, source)
         if trial is not None:
-            yield Row(
+            yield BatchRow(
                 name,
                 source,
                 trial.batch_size,
@@ -130,8 +130,8 @@ def _trial(result: AnalysisResult, source: Source) -> Trial | None:
     return next((trial for trial in trials if (trial.batch_size, trial.source) == key), None)
 
 
-def _training(training: Training, missed: str) -> Row:
-    return Row(
+def _training(training: Training, missed: str) -> BatchRow:
+    return BatchRow(
         "Training run",
         Source.MEASURED,
         training.batch_size,

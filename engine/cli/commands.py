@@ -153,7 +153,7 @@ def measure(options: argparse.Namespace) -> int:
     given = given_fields(options) | {"gpu": LOCAL}
     request, files = request_from(options.recipe, given), measured_files(options)
     with progress() as emit:
-        from ..measurement.analysis import measure_batch  # loads torch
+        from ..measurement.measured_analysis import measure_batch  # loads torch
 
         gpu, trial, ran_on = measure_batch(request, emit, files)
     workload = request.workload

@@ -26,7 +26,7 @@ from ..core.process import collect_rarely
 from ..gpus.checked import SECONDS
 from ..recipes import InvalidRecipe
 from ..versions.releases import check_releases, described, naming_untested
-from . import commands, texts, validate
+from . import commands, text_commands, validate
 from .check import add_check_command
 from .compare import COMPARE, add_software_flag, compare
 from .exports import add_export_flags, add_measured_export_flags
@@ -209,10 +209,10 @@ def _parser() -> argparse.ArgumentParser:
     add_sample_flags(compared)
     add_software_flag(compared)
     about = "how many texts can be generated at once, and how long, and what takes the memory"
-    generate = _add(group, "generate", texts.generate, about, texts.GENERATE)
+    generate = _add(group, "generate", text_commands.generate, about, text_commands.GENERATE)
     add_push_flag(generate)
     about = "find the longest sequence that fits in training"
-    longest = _add(group, "longest", texts.longest, about, texts.LONGEST)
+    longest = _add(group, "longest", text_commands.longest, about, text_commands.LONGEST)
     add_push_flag(longest)
     add_check_command(group)
     listing = _add(group, "models", commands.models, "list the models")

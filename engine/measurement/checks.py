@@ -21,8 +21,8 @@ from ..gpus import GPUS, LOCAL, catalogue_name
 from ..hub import resolve
 from ..interface.trial import GpuFacts, Source, Trial
 from ..interface.workload import Workload
-from ..prediction.analysis import format_trial
 from ..prediction.intervals import PUBLISHED, Counted, Residual, read_residuals
+from ..prediction.predicted_analysis import format_trial
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory, predict_step
 from ..prediction.speed_model import step_predictor
 from ..step.building import blaming_the_config

@@ -15,8 +15,8 @@ from ..events import Event, Log
 from ..hub import resolve
 from ..interface.trial import Source
 from ..interface.workload import Workload
-from .analysis import MEASURED_NOISE
 from .environment import device_kind
+from .measured_analysis import MEASURED_NOISE
 from .parent import DEADLINE_SECONDS, OutOfTime, local_device, measure_first_run
 from .protocol import TrialOrder
 from .steps import Steps, steps_of, time_steps

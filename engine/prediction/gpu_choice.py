@@ -17,10 +17,10 @@ from ..interface.request import AnalysisRequest
 from ..interface.result import GpuOffer
 from ..traces.workloads import Emit, KeptTraces
 from ..tracing.lowering import behaviour_of
-from .analysis import Prediction, price_per_hour
 from .correction import Experience
 from .limits import find_limits
 from .measured_host import on_measured_host
+from .predicted_analysis import Prediction, price_per_hour
 from .side_by_side import SideBySide, processes_here
 
 _SECONDS_PER_HOUR = 3600

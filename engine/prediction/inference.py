@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..allocator.options import AllocatorOptions
 from ..answer.search import SearchOutcome, find_largest
-from ..answer.texts import limited_by
+from ..answer.text_answer import limited_by
 from ..core.choices import Attention, Precision
 from ..core.errors import DoesNotFit
 from ..events import Log
@@ -20,7 +20,6 @@ from ..interface.workload import Workload
 from ..step.building import blaming_the_config
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Trace
-from .analysis import catalogue_gpu, gpu_facts
 from .decoding import SPEED_RANGE, generation_speed
 from .generation import (
     generating_workload,
@@ -32,6 +31,7 @@ from .generation import (
 from .growing import at_more_lengths
 from .host import copied_bytes
 from .longest import Emit, Search
+from .predicted_analysis import catalogue_gpu, gpu_facts
 from .probe import predict_memory
 from .weights import check_weights
 

@@ -46,12 +46,12 @@ from ..traces.tracer import trace
 from ..traces.workloads import KeptTraces
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Category
-from .analysis import Prediction, price_per_hour
 from .caveats import COMPARED
 from .combinations import Combination, Reached
 from .correction import Correction
 from .gpu_comparison import best_known
 from .moves import LESS_ACCUMULATION, least_bytes
+from .predicted_analysis import Prediction, price_per_hour
 from .probe import predict_step, predict_trial
 from .step_time import host_decides, predict_step_seconds, ratio_span
 

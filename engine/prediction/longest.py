@@ -22,7 +22,7 @@ from ..traces.tracer import WholeModel
 from ..tracing.every_batch import NotAffine, QuadraticTrace
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Trace
-from .analysis import catalogue_gpu, format_trial, gpu_facts
+from .predicted_analysis import catalogue_gpu, format_trial, gpu_facts
 from .probe import predict_trial, usable_bytes
 
 STRIDE = 128

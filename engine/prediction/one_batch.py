@@ -17,7 +17,6 @@ from ..traces.workloads import Emit, KeptTraces
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Trace
 from ..versions import software
-from .analysis import Prediction, catalogue_gpu, gpu_facts
 from .caveats import gpu_caveats
 from .colocation import vllm_caveats
 from .correction import NO_EXPERIENCE, Experience
@@ -25,6 +24,7 @@ from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .host import offload_caveats
 from .measured_host import on_measured_host
 from .phases import phases_of
+from .predicted_analysis import Prediction, catalogue_gpu, gpu_facts
 
 
 @dataclass(frozen=True)

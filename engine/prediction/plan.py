@@ -24,7 +24,6 @@ from ..traces.workloads import Emit, KeptTraces
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import Trace
 from ..versions import software
-from .analysis import catalogue_gpu
 from .caveats import gpu_caveats
 from .combinations import Combination, Reached, next_combinations
 from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
@@ -32,6 +31,7 @@ from .gpu_comparison import compared, gpu_option, gpu_today
 from .ladder import Climb, other_gpus
 from .measured_host import on_measured_host
 from .moves import moves_for, sharded
+from .predicted_analysis import catalogue_gpu
 from .probe import predict_fit, predict_step, predict_trial, speed_of
 from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here

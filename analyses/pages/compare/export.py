@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from analyses.formatting import gpu_of, model_name
 from analyses.pages.compare.columns import Column
-from analyses.pages.compare.rows import Cell, Row
+from analyses.pages.compare.rows import Cell, ComparisonRow
 from engine.core.markdown import plain, table
 from engine.interface.trial import Source
 from memorymark_site.operations import csv_text
 
-Groups = Sequence[tuple[str, Sequence[Row]]]
+Groups = Sequence[tuple[str, Sequence[ComparisonRow]]]
 """Rows under their titles."""
 
 

@@ -41,7 +41,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One row of the table.
 
     Attributes:
@@ -74,19 +74,19 @@ def cell_of(figure: Figure, column: Column) -> Cell:
     return Cell(text, found.sources, found.value, found.low, found.high, found.note)
 
 
-def setting_rows(columns: Sequence[Column]) -> list[Row]:
+def setting_rows(columns: Sequence[Column]) -> list[ComparisonRow]:
     """A row per setting, with a dash where an analysis does not have it."""
     settings = [
         dict(settings_of(column.analysis.request)) | {"GPU": gpu_of(column.analysis)}
         for column in columns
     ]
     return [
-        Row(label, [Cell(each.get(label, UNKNOWN)) for each in settings])
+        ComparisonRow(label, [Cell(each.get(label, UNKNOWN)) for each in settings])
         for label in _in_common_order(settings)
     ]
 
 
-def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
+def answer_rows(columns: Sequence[Column], base: int | None) -> list[ComparisonRow]:
     """A row per number of the results, each with its difference from the baseline."""
     baseline = next((column for column in columns if column.pk == base), None)
     rows = [_decision_row(columns)]
@@ -101,7 +101,7 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[Row]:
             cells.append(cell)
         if not figure.is_optional or any(cell.value is not None for cell in cells):
             cells = _best_of_each_work(cells, columns, figure.better)
-            rows.append(Row(figure.full_label, cells, figure.name, figure.unit.name))
+            rows.append(ComparisonRow(figure.full_label, cells, figure.name, figure.unit.name))
         if figure is COST and baseline and _gpus_differ(columns):
             rows.append(_baselines_run_row(columns, baseline))
     return rows
@@ -111,7 +111,7 @@ def _gpus_differ(columns: Sequence[Column]) -> bool:
     return len({gpu_of(column.analysis) for column in columns}) > 1
 
 
-def _baselines_run_row(columns: Sequence[Column], baseline: Column) -> Row:
+def _baselines_run_row(columns: Sequence[Column], baseline: Column) -> ComparisonRow:
     """The cost of the baseline's run on each GPU: the same samples, whatever hours are assumed.
 
     Each analysis assumes the hours of a run on its own GPU, so those costs are of different work.
@@ -131,13 +131,13 @@ def _baselines_run_row(columns: Sequence[Column], baseline: Column) -> Row:
         cost = cell.value * scale
         cells.append(Cell(usd(cost), cell.sources, cost, low, high, note))
     marked = _best_of_each_work(cells, columns, COST.better)
-    return Row("Cost of the baseline run on each GPU", marked, unit=COST.unit.name)
+    return ComparisonRow("Cost of the baseline run on each GPU", marked, unit=COST.unit.name)
 
 
-def _decision_row(columns: Sequence[Column]) -> Row:
+def _decision_row(columns: Sequence[Column]) -> ComparisonRow:
     """The changes that the results are with; a dash where only the batch changes."""
     moves = [", ".join(decided_moves(column.analysis)) for column in columns]
-    return Row("Changes decided", [Cell(each or UNKNOWN) for each in moves])
+    return ComparisonRow("Changes decided", [Cell(each or UNKNOWN) for each in moves])
 
 
 def same_work(one: Column, other: Column) -> bool:

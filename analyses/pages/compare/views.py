@@ -29,7 +29,7 @@ from analyses.pages.compare.columns import (
 from analyses.pages.compare.export import csv_of, markdown_of
 from analyses.pages.compare.release_export import change_csv, change_markdown
 from analyses.pages.compare.releases import ReleaseChange, release_change
-from analyses.pages.compare.rows import Row, answer_rows, setting_rows
+from analyses.pages.compare.rows import ComparisonRow, answer_rows, setting_rows
 from analyses.pages.compare.scatter import scatter_of
 from analyses.pages.compare.verdict import verdict
 from analyses.pages.hearing import hear
@@ -205,7 +205,7 @@ def _two_or_more(request: MemberRequest) -> tuple[Choice, list[Column]]:
     return choice, columns
 
 
-def _groups(choice: Choice, columns: list[Column]) -> list[tuple[str, list[Row]]]:
+def _groups(choice: Choice, columns: list[Column]) -> list[tuple[str, list[ComparisonRow]]]:
     """The rows to show, under their titles."""
     groups = {
         "Results": answer_rows(columns, choice.base),

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from analyses.models import Analysis, Status
 from analyses.pages.compare.columns import Column, columns_of
-from analyses.pages.compare.rows import Row, answer_rows
+from analyses.pages.compare.rows import ComparisonRow, answer_rows
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Source
@@ -54,5 +54,5 @@ def with_result(column: Column, result: AnalysisResult) -> Column:
     return replace(column, answered=replace(column.answered, result=result))
 
 
-def row(found: list[Column], label: str) -> Row:
+def row(found: list[Column], label: str) -> ComparisonRow:
     return next(row for row in answer_rows(found, found[0].pk) if row.label == label)

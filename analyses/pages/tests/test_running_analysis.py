@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyses.models import Analysis, Status
-from analyses.pages import analysis as views
-from analyses.pages.analysis import NOTHING, Progress
+from analyses.pages import analysis_page as views
+from analyses.pages.analysis_page import NOTHING, Progress
 from analyses.pages.tests.reading import html_of
 from analyses.tests.factories import add_log, add_trial, make_analysis, make_result, make_trial
 

@@ -16,8 +16,8 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
-from engine.prediction.analysis import analyze_predicted
 from engine.prediction.limits import find_limits, largest_safe
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.tests.shared import small_workload
 
 GIB = 2**30

@@ -16,8 +16,8 @@ from engine.core.errors import InvalidInput, MeasurementFailed
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
-from engine.measurement import analysis, checks, parent
-from engine.measurement.analysis import measure_batch
+from engine.measurement import checks, measured_analysis, parent
+from engine.measurement.measured_analysis import measure_batch
 from engine.measurement.parent import (
     OutOfTime,
     measure,
@@ -256,7 +256,7 @@ def test_offloaded_shards_are_predicted_only() -> None:
 def test_more_gpus_than_the_machine_has_are_refused_before_anything_runs(
     device: DeviceFacts, limit_bytes: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(analysis, "local_device", lambda: device)
+    monkeypatch.setattr(measured_analysis, "local_device", lambda: device)
     request = AnalysisRequest(shared("ddp"), gpu="local", memory_limit_bytes=limit_bytes)
     with pytest.raises(InvalidInput, match=message):
         measure_batch(request, print)
@@ -271,8 +271,8 @@ def test_a_check_of_backward_is_refused_like_an_analysis(monkeypatch: pytest.Mon
 
 def test_nccls_memory_is_taken_off_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     two = DeviceFacts("cuda", "NVIDIA A10", 2**34, 2**28, 8.6, count=2)
-    monkeypatch.setattr(analysis, "local_device", lambda: two)
-    monkeypatch.setattr(analysis, "measure", lambda order: trial(fits=False))
+    monkeypatch.setattr(measured_analysis, "local_device", lambda: two)
+    monkeypatch.setattr(measured_analysis, "measure", lambda order: trial(fits=False))
     gpu, _, _ = measure_batch(AnalysisRequest(shared("ddp"), gpu="local"), print)
     assert gpu.usable_bytes == 2**34 - 2**28 - NCCL_PAIR_BYTES
 

@@ -17,8 +17,8 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
-from engine.measurement import analysis as measured
 from engine.measurement import cpu, environment, rounds
+from engine.measurement import measured_analysis as measured
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.tests.shared import make_models_small
 from engine.traces.tracer import trace

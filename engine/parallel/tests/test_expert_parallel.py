@@ -16,7 +16,7 @@ from engine.measurement.protocol import TrialOrder
 from engine.parallel.group import among_gpus
 from engine.parallel.interconnect import caveats
 from engine.parallel.tests.several_gpus import bytes_of, large, two_steps
-from engine.prediction.analysis import analyze_predicted
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.step.training import build_model, prepare
 from engine.tests.small import SMALL
 from engine.traces.batch_rule import trace_every_batch_size

@@ -20,7 +20,7 @@ from engine.parallel.tests.several_gpus import (
     one_process,
     shared,
 )
-from engine.prediction.analysis import analyze_predicted
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import predict_trial
 from engine.tests.shared import small_workload
 from engine.traces.batch_rule import trace_every_batch_size

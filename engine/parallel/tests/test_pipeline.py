@@ -15,7 +15,7 @@ from engine.interface.trial import Source
 from engine.interface.workload import Workload
 from engine.measurement.parent import measure
 from engine.measurement.protocol import TrialOrder
-from engine.prediction.analysis import analyze_predicted
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import predict_trial
 from engine.tests.small import SMALL
 from engine.traces.fullest import candidates

@@ -16,7 +16,7 @@ from engine.interface.trial import Source
 from engine.interface.workload import Workload
 from engine.parallel.group import place
 from engine.parallel.zero_division import Division, Parts
-from engine.prediction.analysis import analyze_predicted
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import predict_trial
 from engine.tests.shared import small_workload
 from engine.traces.tracer import meta_model, trace

@@ -13,8 +13,8 @@ from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
 from engine.parallel import interconnect
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
-from engine.prediction.analysis import analyze_predicted, gpu_facts
 from engine.prediction.caveats import negatives_caveats, whole_experts
+from engine.prediction.predicted_analysis import analyze_predicted, gpu_facts
 from engine.prediction.refusals import does_not_fit
 from engine.step import building
 from engine.step.batches import Batch

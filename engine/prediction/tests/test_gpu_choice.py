@@ -17,11 +17,11 @@ from engine.gpus import ANY, GPUS, Gpu
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
 from engine.prediction import gpu_choice
-from engine.prediction.analysis import analyze_predicted
 from engine.prediction.correction import NO_EXPERIENCE
 from engine.prediction.gpu_choice import GpuChoice, choose_gpu
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import timed
 from engine.tests.shared import step_of
 from engine.traces.workloads import KeptTraces

@@ -10,8 +10,8 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Trial
 from engine.interface.workload import Workload
 from engine.measurement.checks import validate_backward
-from engine.prediction.analysis import analyze_predicted
 from engine.prediction.one_batch import predict_batch
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.traces.batch_rule import trace_every_batch_size
 from engine.traces.source import TraceSource
 from engine.tracing.lowering import cuda_behaviour

@@ -16,7 +16,7 @@ from engine.core.errors import DoesNotFit, InvalidInput, MeasurementFailed
 from engine.events import Event, Log
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Source, Trial
-from engine.measurement import analysis, cpu, environment, parent, rounds
+from engine.measurement import cpu, environment, measured_analysis, parent, rounds
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
@@ -52,9 +52,9 @@ class TestMeasured:
 
         monkeypatch.setattr(script_analysis, "measure", measure)
         monkeypatch.setattr(script_analysis, "local_device", lambda: CPU)
-        monkeypatch.setattr(analysis, "measure", measure)
-        monkeypatch.setattr(analysis, "record", cpu.record)
-        monkeypatch.setattr(analysis, "measured_on", environment.measured_on)
+        monkeypatch.setattr(measured_analysis, "measure", measure)
+        monkeypatch.setattr(measured_analysis, "record", cpu.record)
+        monkeypatch.setattr(measured_analysis, "measured_on", environment.measured_on)
         monkeypatch.setattr(rounds, "ENOUGH_SECONDS", 0.0)  # the fewest rounds
         return tried
 

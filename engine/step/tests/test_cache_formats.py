@@ -23,7 +23,7 @@ from engine.prediction.decoding import GenerationSpeed, generation_speed
 from engine.prediction.generation import generation_traces
 from engine.prediction.growing import at_more_lengths
 from engine.prediction.host import LINK_BYTES_PER_SECOND, copied_bytes
-from engine.prediction.texts import analyze_texts
+from engine.prediction.text_analyses import analyze_texts
 from engine.step import caches, generating, quantized_caches
 from engine.step.caches import Caches
 from engine.step.quantized_caches import quantized_cache

@@ -23,8 +23,8 @@ from engine.interface.result import AnalysisResult
 from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
-from engine.prediction.analysis import analyze_predicted, catalogue_gpu
 from engine.prediction.evaluation import largest_evaluation_batch
+from engine.prediction.predicted_analysis import analyze_predicted, catalogue_gpu
 from engine.prediction.probe import predict_trial
 from engine.step.batches import make_batch
 from engine.step.evaluating import evaluate, evaluation_of

@@ -19,7 +19,7 @@ from engine.events import Log
 from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.models.presets import Preset
-from engine.prediction.analysis import analyze_predicted
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.tests.shared import slow, small_workload
 from engine.traces import shallow_models, workloads
 from engine.traces.shallow_models import ShallowModels

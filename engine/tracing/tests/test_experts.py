@@ -11,7 +11,7 @@ import torch
 from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.models.tasks import Task
-from engine.prediction.analysis import analyze_predicted
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.shared import small_workload

@@ -18,7 +18,7 @@ from engine.versions.software import in_words
 
 
 @dataclass(frozen=True)
-class Row:
+class TextRow:
     """One length or one number of texts.
 
     Attributes:
@@ -55,8 +55,8 @@ class TextAnswer:
     picture: Picture | None
     bars: list[MemoryBar]
     breakdown: list[BreakdownRow]
-    lengths: list[Row]
-    batches: list[Row]
+    lengths: list[TextRow]
+    batches: list[TextRow]
 
 
 def text_answer_of(analysis: Analysis) -> TextAnswer | None:
@@ -144,8 +144,8 @@ def _surely(sized: list[tuple[int, Trial]], gpu: GpuFacts) -> str:
     return f"{whole(max(sure))} surely fit; " if sure else "none is certain to fit; "
 
 
-def _row(value: int, trial: Trial, gpu: GpuFacts, largest: int) -> Row:
-    return Row(value, trial, fit_of(trial, gpu.total_bytes), value == largest)
+def _row(value: int, trial: Trial, gpu: GpuFacts, largest: int) -> TextRow:
+    return TextRow(value, trial, fit_of(trial, gpu.total_bytes), value == largest)
 
 
 def _free(name: str, trial: Trial, gpu: GpuFacts) -> Fact:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..answer.texts import conclude_generation, conclude_longest
+from ..answer.text_answer import conclude_generation, conclude_longest
 from ..core.choices import OFFLOADED_CACHES, PACKED_CACHES, RESIDUAL_LENGTH, Goal
 from ..events import Log, Stage
 from ..hub import resolve
@@ -13,12 +13,12 @@ from ..interface.request import AnalysisRequest
 from ..interface.texts import GenerationAnswer, TextResult, Texts
 from ..step.building import code_caveats
 from ..versions import software
-from .analysis import catalogue_gpu, gpu_facts
 from .caveats import ALONE, NOTHING_RUN
 from .generation import reads_text
 from .host import offloaded_cache_caveat
 from .inference import predict_generation
 from .longest import STRIDE, Emit, longest_sequence
+from .predicted_analysis import catalogue_gpu, gpu_facts
 from .refusals import does_not_fit
 
 _PADDED = "All prompts are taken to be of one length, since shorter ones are padded to it."

@@ -25,9 +25,9 @@ from ..interface.request import AnalysisRequest, Request
 from ..interface.result import AnalysisResult, Comparison, MeasuredOn, Phase
 from ..interface.trial import NO_FILES, GpuFacts, Source, StepFiles, Trial
 from ..parallel.interconnect import accumulation_caveats
-from ..prediction.analysis import curve, reporting_probe
 from ..prediction.caveats import smaller_multiple_caveat
 from ..prediction.phases import phases_of, with_measured_step
+from ..prediction.predicted_analysis import curve, reporting_probe
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.refusals import does_not_fit
 from ..step.building import cache_caveats
