@@ -49,7 +49,8 @@ class EachSize:
         begun = {} if beside is None else {beside: self._begin_others(beside, *expected)}
         self.low = follow(script, smallest, behaviour, gpu, smallest)
         self._found = self.low.shows_gpu, self.low.values.placeholders.at
-        self._begun = begun if self._found == expected else {}
+        goes_on = self._found == expected and not self.low.trace.own_batches
+        self._begun = begun if goes_on else {}
         self.traces = {smallest: self.low.trace}
 
     def __repr__(self) -> str:
@@ -62,6 +63,8 @@ class EachSize:
 
     def line(self, sizes: tuple[int, int]) -> AffineTrace | None:
         """The line through the smallest and two others; ``None`` if they do not lie on one."""
+        if self.low.trace.own_batches:
+            return None
         begun = self._begun.pop(sizes, None) or self._begin_others(sizes, *self._found)
         try:
             traced = (self._other(*one) for one in zip(sizes, begun, strict=True))

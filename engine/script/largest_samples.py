@@ -86,7 +86,7 @@ class LargestSamples:
     def _choose(self, data: Any) -> _Chosen | None:
         read: list[Shapes] = []
         with suppress(Exception):  # code of the user, which says in a step what is wrong
-            read = _read(data)
+            read = read_samples(data)
         varying = _varying(read)
         if not varying:
             return None
@@ -150,7 +150,7 @@ def own_draws() -> Iterator[None]:
         torch.default_generator.set_state(tensors)
 
 
-def _read(data: Any) -> list[Shapes]:
+def read_samples(data: Any) -> list[Shapes]:
     """Shapes of samples from the first on; none if the first are alike."""
     found: list[Shapes] = []
     numbers = 0

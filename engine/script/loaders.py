@@ -24,6 +24,7 @@ from ..versions.patches import patched
 from .evaluated import EvaluatedData, batches_of
 from .feeding import BatchesRead
 from .largest_samples import LargestSamples, own_draws, samples_alike
+from .own_batches import OwnBatches, chooses_itself
 from .values import loading
 
 ENOUGH_BATCHES = 64
@@ -66,6 +67,7 @@ class Loaders:
     Attributes:
         evaluated: The data that are evaluated.
         largest: The samples that decide how large batches are.
+        own: Batches that samplers of the script's own choose.
         before_read: Called with an iterator before each batch that is read; it may end it.
     """
 
@@ -77,6 +79,7 @@ class Loaders:
         self._read = BatchesRead()
         self.evaluated = EvaluatedData()
         self.largest = LargestSamples()
+        self.own = OwnBatches()
         self.before_read: Callable[[Any], object] = _goes_on
 
     @contextmanager
@@ -91,6 +94,7 @@ class Loaders:
                 and put the largest samples into each batch.
         """
         init, read = DataLoader.__init__, _BaseDataLoaderIter.__next__
+        index: Any = _BaseDataLoaderIter._next_index
 
         def made(loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
             named = dict(zip(_NAMED, args, strict=False)) | kwargs
@@ -115,6 +119,10 @@ class Loaders:
             self._read.read(id(data))
             return batch
 
+        def next_index(iterator: Any) -> Any:
+            chosen = self._chosen_by_script(iterator) if at_home else None
+            return index(iterator) if chosen is None else chosen
+
         def forward(*_: object) -> None:
             if torch._C._current_graph_task_id() != -1 or runs_apart():
                 return  # not what backward recomputes
@@ -136,10 +144,26 @@ class Loaders:
                 next_batch,
                 why="data are read outside of the traced step",
             ),
+            patched(
+                _BaseDataLoaderIter,
+                "_next_index",
+                next_index,
+                why="of batches that the script chooses itself, the largest counts",
+            ),
             _endless_batches(self.evaluated, self.largest if at_home else None),
             samples_alike() if at_home else nullcontext(),
         ):
             yield
+
+    def _chosen_by_script(self, iterator: Any) -> list[Any] | None:
+        """The next batch where a sampler of the script's own chooses it."""
+        sampler = iterator._index_sampler
+        epoch = self.own.chosen_by(sampler, iterator._dataset)
+        if epoch is None:
+            return None
+        ends = self.evaluated.ends_with_its_data(sampler)
+        enough = epoch.count if ends else max(ENOUGH_BATCHES, epoch.count)
+        return self.own.next_of(epoch, iterator, enough)
 
     def passed(self) -> None:
         """A pass with gradients is taken to have begun."""
@@ -181,15 +205,26 @@ class Loaders:
         sizes = {batch_size_of(self._made[position]) for position in firsts}
         size = sizes.pop() if len(sizes) == 1 else None
         if size is None:
-            why = "several DataLoaders feed" if firsts else "no DataLoader feeds"
             raise InvalidInput(
                 {
-                    "batch_flag": f"{why} the steps of this script, so its batch size cannot be "
+                    "batch_flag": f"{self._why_no_size(firsts)}, so its batch size cannot be "
                     "found; pass the flag that sets it (--batch-flag), or an environment variable "
                     "that the script reads (--batch-env)"
                 }
             )
         return Feeding(tuple(sorted(firsts)), size)
+
+    def _why_no_size(self, firsts: set[int]) -> str:
+        """Why the loaders that fed the step do not tell its batch size."""
+        own = [
+            type(sampler).__name__
+            for sampler in (self._made[position].batch_sampler for position in firsts)
+            if sampler is not None and chooses_itself(sampler)
+        ]
+        if own:
+            return f"{own[0]} chooses the batches of this script, as by a budget of tokens"
+        why = "several DataLoaders feed" if firsts else "no DataLoader feeds"
+        return f"{why} the steps of this script"
 
     def divided_by(self, batch_size: int, processes: int) -> int:
         """Number of processes that the script divides a batch among, as its loaders show.

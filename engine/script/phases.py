@@ -201,10 +201,11 @@ _MADE = {
     PhaseName.LATER_STEP: Category.ACTIVATIONS.value,
 }
 _THE = {PhaseName.EVALUATION: "evaluation", PhaseName.LATER_STEP: "a later training step"}
-_LATER = "The largest step of the epochs that were followed, one step of each."
+_LATER = "The largest step of the epochs and stages of training that were followed."
 _GROWS = (
     "Steps grow: one of a later epoch takes more memory than those that were traced, as where "
-    "images or texts become larger, layers are thawed, or outputs and the best weights are kept. "
+    "images or texts become larger, layers are thawed, another stage of training follows, or "
+    "outputs and the best weights are kept. "
     "Memory counts it; time and speed are those of the first steps, and epochs after the followed "
     "ones may take more still."
 )

@@ -165,7 +165,7 @@ class Values:
     def _in_a_search(self, dtype: torch.dtype) -> Value | None:
         """The answer to an optimizer that searches by values; ``None`` to other code."""
         frame: FrameType | None = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.startswith(_PLUMBING):
+        while frame is not None and frame.f_code.co_filename.startswith(PLUMBING):
             if searches(frame.f_code.co_filename):
                 self._losses += 1
                 return False if dtype is torch.bool else -float(self._losses)
@@ -199,7 +199,7 @@ class Values:
         found: Line | None = None
         while frame is not None:
             file = frame.f_code.co_filename
-            if not file.startswith(_PLUMBING):
+            if not file.startswith(PLUMBING):
                 found = found or Line(file, frame.f_lineno)
                 if not file.startswith(_INSTALLED):
                     self.users.setdefault(found, Line(file, frame.f_lineno))
@@ -210,7 +210,7 @@ class Values:
         return found
 
 
-_PLUMBING = (str(Path(torch.__file__).parent), *(f"{room}/" for room in TRACING), "<")
+PLUMBING = (str(Path(torch.__file__).parent), *(f"{room}/" for room in TRACING), "<")
 _INSTALLED = (*(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")),)
 
 

@@ -329,10 +329,12 @@ class Tracing:
             self._found.world_size = processes_joined()
             self._found.divided_by = self._loaders.divided_by(self._batch_size, processes_joined())
             self._found.computed = self._machine.is_computed
+            self._found.own_batches = self._loaders.own.differ
             self._found.caveats += [
                 seen(self._found, self._steps.optimizer),
                 *self._machine.caveats,
                 *self._loaders.largest.caveats,
+                *self._loaders.own.caveats,
                 *self._micro_batches.caveats,
                 *self._passes.caveats,
                 *caveats(self._loaders),

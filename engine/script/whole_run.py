@@ -2,8 +2,10 @@
 
 The loaders that feed its steps are empty after the last one, and all others after a few batches. So
 an epoch ends at once, and what a script does after it is there to see. Later epochs have one step
-each, as long as there is time. A Trainer of transformers is asked to evaluate and to save, where it
-will. Before it would change anything that lasts, it ends.
+each, as long as there is time. Where the script reads the same data at another place than its steps
+do, it is taken to evaluate, until a pass with gradients shows that it does not. A Trainer of
+transformers is asked to evaluate and to save, where it will. Before it would change anything that
+lasts, it ends.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..core.errors import EngineError
 from ..gpus import Gpu
@@ -42,6 +45,7 @@ from .placeholders import Values, first_that_runs
 from .preloading import preload
 from .program import Program
 from .program_trace import End, Refuse, Tracing, begin_cutting
+from .reading_places import ReadingPlaces, reading_place
 from .unlike_steps import STEPS
 
 FOLLOWED_SECONDS = 120.0
@@ -128,11 +132,15 @@ class _Following(Tracing):
         self._fed: set[int] = set()  # ids of the data that feeds the steps
         self._empty = 0  # times that the script has asked for more of it
         self._later = LaterEpochs()
+        self._places = ReadingPlaces()
+        self._read_elsewhere = False  # than its steps, the latest batch of that data
+        self._undecided = False  # whose phase it is that a batch was read for
         self._steps_after = 0  # of no later epoch
         self._evaluation = _Evaluation()
         self._finished = False
         self._quiet_since, self._highest = 0.0, 0
         register_module_forward_pre_hook(self._forward)
+        register_optimizer_step_post_hook(self._stepped)
         self._loaders.before_read = self._before_read
         when_imported(
             {place.partition(":")[0]: partial(self._watch_saving, place) for place in _SAVING}
@@ -182,13 +190,26 @@ class _Following(Tracing):
             return
         if self._phase is PhaseName.LOADING:
             self._close(PhaseName.STEP)
-        elif self._traces_on() and not self._later.owes_step:
-            evaluates = not torch.is_grad_enabled() or not self._steps.model.training
+        learns = torch.is_grad_enabled()
+        self._places.forward(learns=learns)
+        if self._read_elsewhere and learns:
+            self._later.owes_step = True
+        if self._traces_on() and not self._later.owes_step:
+            evaluates = not learns or not self._steps.model.training
             now = PhaseName.EVALUATION if evaluates else self._training
             if now is not self._phase:
-                self._close(now)
+                if self._undecided:
+                    self._phase = now
+                else:
+                    self._close(now)
+            self._undecided = False
         if self._traces_on():
             self._end_where_quiet()
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
+        """An optimizer has stepped: the passes before it trained, in whatever mode the model is."""
+        if self._phase is PhaseName.EVALUATION and self._traces_on() and not runs_beside():
+            self._phase = PhaseName.LATER_STEP
 
     def _end_where_quiet(self) -> None:
         """End the program where its forward passes have long shown nothing new, as of a text."""
@@ -201,13 +222,20 @@ class _Following(Tracing):
 
     def _before_read(self, iterator: Any) -> None:
         """A batch is wanted; raises ``StopIteration`` where there shall be no more."""
+        place = reading_place()
+        self._places.read_at(place)
         if not self._traces_on():
             self._later.reads_before(iterator)
             self._early.before_read(iterator)
             return
-        if id(iterator._dataset) in self._fed:
+        of_steps = id(iterator._dataset) in self._fed
+        self._read_elsewhere = of_steps and not self._places.learns_at(place)
+        if of_steps and not self._read_elsewhere:
             self._read_of_steps(iterator)
             return
+        if self._phase is not PhaseName.EVALUATION or not self._evaluation.reads_on(iterator):
+            self._close(self._phase)
+            self._undecided = True
         self._later.owes_step = False
         self._quiet_since = 0.0  # a batch is news
         if not self._evaluation.wants(iterator, Peak(*self._recorder.kept())):
@@ -348,6 +376,10 @@ class _Evaluation:
         self._batches: int | None = None
         self._begun = 0.0
         self._read = 0
+
+    def reads_on(self, iterator: Any) -> bool:
+        """Whether it was this iterator that read last."""
+        return iterator is self._iterator
 
     def wants(self, iterator: Any, held: Peak) -> bool:
         """Whether another batch is read, of what may be another evaluation.

@@ -155,6 +155,8 @@ class Trace:
         divided_by: GPUs that the script divides its batch among; 1 if each has the whole.
         computed: Whether a part of it follows what a program's source says, which did not run.
         batch_multiple: Only multiples of this are batch sizes that the step takes.
+        own_batches: Whether the script chooses how many samples each of its batches has, so that
+            its batch sizes do not lie on a line.
         caveats: Limits of the trace, in sentences.
     """
 
@@ -180,6 +182,7 @@ class Trace:
     divided_by: int = field(default=1, compare=False)
     computed: bool = field(default=False, compare=False)
     batch_multiple: int = field(default=1, compare=False)
+    own_batches: bool = field(default=False, compare=False)
     caveats: list[str] = field(default_factory=list)
 
     @property

@@ -167,6 +167,7 @@ torch.utils.data._utils.fetch._MapDatasetFetcher
 torch.utils.data.dataloader._BaseDataLoaderIter
 torch.utils.data.dataloader._BaseDataLoaderIter:_dataset
 torch.utils.data.dataloader._BaseDataLoaderIter:_index_sampler
+torch.utils.data.dataloader._BaseDataLoaderIter._next_index
 torch.utils.data.dataloader._SingleProcessDataLoaderIter
 """
 

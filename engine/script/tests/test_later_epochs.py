@@ -119,3 +119,42 @@ def test_the_epoch_of_the_traced_steps_is_no_later_one() -> None:
     assert not later.gives(first)
     assert [later.gives(second) for _ in range(3)] == [True, True, False]
     assert later.owes_step
+
+
+LOOKS_AGAIN = """
+    model.eval()
+    with torch.no_grad():
+        seen = 0
+        for (x,) in loader:
+            model(x.cuda().repeat(50, 1))
+            seen += 1
+        assert seen
+    model.train()
+"""
+
+
+def test_training_data_are_evaluated_where_another_place_reads_them(tmp_path: Path) -> None:
+    run = follow_script(program(tmp_path, after=LOOKS_AGAIN), 64, A10)
+    # Fifty times the input, and two outputs of it.
+    assert run.peaks[PhaseName.EVALUATION].device >= 3 * 50 * 64 * WIDTH * 4
+    assert run.batches == 1
+    assert more(run) <= 0
+    assert run.left == ""
+
+
+PROBES = """
+    model.eval()
+    first.requires_grad_(False)
+    probe = nn.Linear(W, 100 * W).cuda()
+    tuner = torch.optim.SGD(probe.parameters(), lr=0.1)
+    others = DataLoader(TensorDataset(torch.randn(64, W)), batch_size=4)
+    for (x,) in others:
+        probe(model(x.cuda())).square().mean().backward()
+        tuner.step()
+"""
+
+
+def test_a_second_stage_of_training_is_no_evaluation(tmp_path: Path) -> None:
+    run = follow_script(program(tmp_path, after=PROBES), 64, A10)
+    assert PhaseName.EVALUATION not in run.peaks
+    assert more(run) >= 2 * 100 * WIDTH * WIDTH * 4
