@@ -232,6 +232,36 @@ def test_words_of_mentions_stay_whole_on_a_phone(
         assert broken_words(mentions) == []
 
 
+def test_savings_are_no_longer_than_seven_screens_of_a_phone(
+    demo: Site, demo_account: Account, open_page: Open
+) -> None:
+    page = open_page(demo, demo_account, **PHONE)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/savings/")
+    expect(page.locator(".saved [data-chart] .main-svg").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") < 6_000  # pixels
+
+
+_CUT_TABLES = """() => [...document.querySelectorAll(".card-table")]
+  .filter((card) => card.scrollWidth > card.clientWidth).map((card) => card.innerText)"""
+
+
+@pytest.mark.parametrize("path", ["/savings/", "/savings/superseded/", "/gpu-hours/"])
+def test_no_table_of_money_is_cut_on_paper(page: Page, path: str) -> None:
+    page.set_viewport_size({"width": 688, "height": 1000})  # A4 between its margins
+    page.goto(path)
+    page.emulate_media(media="print")
+    assert page.evaluate(_CUT_TABLES) == []
+
+
+def test_what_is_folded_on_a_screen_is_printed(page: Page) -> None:
+    page.goto("/savings/")
+    formula = page.get_by_text("USD per year = GPU-hours per year × price")
+    expect(formula).to_be_hidden()
+    page.emulate_media(media="print")
+    expect(formula).to_be_visible()
+
+
 def test_single_letter_shortcuts_can_be_turned_off(page: Page) -> None:
     page.goto("/history/")
     page.keyboard.press("?")

@@ -20,7 +20,7 @@ from analyses.models import Analysis, CountedSavings
 from analyses.overview import changes
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.ladder import ladder_of
-from analyses.pages.long_tables import long_table
+from analyses.pages.long_tables import FIRST_ROWS, long_table
 from analyses.pages.savings_export import analyses_csv, over_time_csv, totals_csv
 from analyses.permissions import may_change
 from analyses.results.stored import result_of
@@ -43,8 +43,6 @@ from analyses.selectors import visible_to
 from engine.core.errors import InvalidInput
 from memorymark_site.operations.downloads import rows_in_order
 
-PAGE_SIZE = 25
-
 SUPERSEDED = "superseded"
 
 
@@ -52,7 +50,7 @@ class CountedPaginator(Paginator[CountedSavings]):
     """Pages of rows whose number is known already."""
 
     def __init__(self, counted: QuerySet[CountedSavings], count: int) -> None:
-        super().__init__(counted, PAGE_SIZE)
+        super().__init__(counted, FIRST_ROWS)
         self.count = count  # instead of a query
 
 
@@ -95,7 +93,7 @@ def not_counted(request: MemberRequest) -> HttpResponse:
     selected = _selected(request)
     selection = selected.selection
     found = superseded(visible_to(request.user), selection)
-    page = Paginator(found.values_list("pk", flat=True), PAGE_SIZE).get_page(
+    page = Paginator(found.values_list("pk", flat=True), FIRST_ROWS).get_page(
         request.GET.get("page")
     )
     context = {

@@ -12,6 +12,7 @@ from django.urls import reverse
 from analyses import services
 from analyses.models import Analysis, CountedSavings, Status
 from analyses.pages import long_tables
+from analyses.pages import savings as savings_page
 from analyses.savings.breakdown import Totals, totals, totals_by
 from analyses.savings.selection import Selection
 from analyses.tests.factories import make_analysis, make_request, make_result, make_user
@@ -313,6 +314,19 @@ def test_a_table_that_is_too_long_for_a_page_says_so(
     succeeded(member, 5.0)
     succeeded(make_user("alan"), 7.0, request=make_request(gpu="t4"))
     assert "The first 1 of 2 are shown. The CSV has all of them." in html_of(page, "?rows=all")
+
+
+def test_the_list_of_analyses_begins_as_short_as_the_tables(
+    page: Client, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert savings_page.FIRST_ROWS == long_tables.FIRST_ROWS
+    monkeypatch.setattr(savings_page, "FIRST_ROWS", 1)
+    first = succeeded(member, 7.0)
+    second = succeeded(member, 5.0, request=make_request(gpu="t4"))
+    listed = [html_of(page, query).split('id="behind-title"')[1] for query in ("", "?page=2")]
+    assert [f'href="/{first.pk}/"' in one for one in listed] == [True, False]
+    assert [f'href="/{second.pk}/"' in one for one in listed] == [False, True]
+    assert "Page 1 of 2" in listed[0]
 
 
 # CSV
