@@ -35,7 +35,10 @@ def test_an_answer_prints_with_all_its_parts(site: Site, member: Account, open_p
     expect(timeline.locator("svg.main-svg").first).to_be_visible()
     for heading in ("Trials", "What if?", "Memory over one training step (batch 8)"):
         expect(page.get_by_role("heading", name=heading)).to_be_visible()
-    for gone in (".sections", ".proof-tabs", ".site-header", ".decision .actions"):
+    for gone in (
+        ".sections", ".proof-tabs", ".site-header", ".decision .actions", ".share",
+        ".config details:not([open])",
+    ):  # fmt: skip
         expect(page.locator(gone).first).to_be_hidden()
     expect(page.get_by_role("table").filter(has_text="Host, GiB")).to_be_visible()
     assert overflow(page) <= 0

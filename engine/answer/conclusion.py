@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.numbers import times
+from ..core.numbers import times, times_range
 from ..interface.request import AnalysisRequest, Request
 from ..interface.result import (
     AnalysisResult,
@@ -267,8 +267,7 @@ def _faster(gained: Speedup, host_decides: bool) -> str:
     """A speedup that is worth a change: a range where nobody knows the machine's CPU."""
     if not host_decides:
         return f"{times(gained.ratio)} faster"
-    low, high = f"{gained.low:.1f}", f"{gained.high:.1f}\N{MULTIPLICATION SIGN}"
-    return f"{low} to {high} faster, depending on the CPU"
+    return f"{times_range(gained.low, gained.high)} faster, depending on the CPU"
 
 
 def _keep_without(current: int, changes: Sequence[str], gained: Speedup, source: Source) -> str:

@@ -8,7 +8,7 @@ from ..core.choices import Quantization
 from ..core.sizes import gib
 from ..gpus import Gpu, Vendor
 from ..interface.request import MAX_BATCH_SIZE, Request
-from ..interface.trial import Source, Trial
+from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..models.tasks import Task
 from ..tracing.trace import Trace
@@ -188,13 +188,13 @@ def negatives_caveats(workload: Workload) -> list[str]:
 
 
 def _memory_range(trial: Trial) -> RelativeRange:
-    """Relative range of memory; for computed memory, the trial's own interval."""
+    """Relative range of memory: that of the trial's own interval, which depends on the model."""
     used, low, high = (
         trial.device_used_bytes,
         trial.device_used_low_bytes,
         trial.device_used_high_bytes,
     )
-    if trial.source is not Source.COMPUTED or not used or low is None or high is None:
+    if not used or low is None or high is None:
         return memory_range()
     return RelativeRange(low / used, high / used)
 

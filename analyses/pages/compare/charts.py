@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from analyses.charts.layout import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.pages.compare.colours import colour, dash
@@ -13,6 +13,9 @@ from engine.interface.trial import Trial
 
 MANY_TIMES = 6
 """From this ratio between its values on, an axis is logarithmic."""
+
+LABEL_HEIGHT = 0.06
+"""Height of a label as a share of the largest limit, which is about the height of the chart."""
 
 _UNNAMED: PlotlyDict = {"showlegend": False, "hoverinfo": "skip", "hovertemplate": None}
 """A mark on a line, which the line's own tooltip describes."""
@@ -35,7 +38,7 @@ def memory_chart(columns: Sequence[Column]) -> PlotlyDict:
     layout = _layout(shown, "Device used, GiB" if of_devices else "Device used or allocated, GiB")
     limits = _limits(shown)
     layout["shapes"] = [limit_line(total) for total in limits]
-    layout["annotations"] = [limit_label(total, names) for total, names in limits.items()]
+    layout["annotations"] = _labels(limits)
     return {"data": traces, "layout": layout}
 
 
@@ -70,6 +73,17 @@ def _limits(shown: Sequence[tuple[int, Column, list[Trial]]]) -> dict[int, str]:
             gpu = column.result.gpu
             by_gib.setdefault(round(gpu.total_bytes / GIB), {})[gpu.name] = gpu.total_bytes
     return {max(gpus.values()): ", ".join(gpus) for gpus in by_gib.values()}
+
+
+def _labels(limits: Mapping[int, str]) -> list[PlotlyDict]:
+    """The labels of the limits; lines too near for two share one, above the upper line."""
+    near: list[list[int]] = []
+    for total in sorted(limits):
+        if near and total - near[-1][-1] < LABEL_HEIGHT * max(limits):
+            near[-1].append(total)
+        else:
+            near.append([total])
+    return [limit_label(max(some), ", ".join(limits[one] for one in some)) for some in near]
 
 
 def _points(result: AnalysisResult) -> list[Trial]:

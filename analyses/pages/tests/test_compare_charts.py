@@ -21,6 +21,8 @@ from analyses.pages.compare.columns import MAX_ANALYSES, Column, columns_of
 from analyses.pages.compare.scatter import scatter_of
 from analyses.pages.tests.compared import columns, html_of, ids, make, row
 from analyses.tests.factories import make_analysis, make_result
+from engine.core.sizes import GIB
+from engine.gpus import GPUS
 from engine.interface.workload import Workload
 
 HOSTILE = "<script>alert(1)</script>"
@@ -87,6 +89,16 @@ def test_the_curves_mark_each_limit_once(member: User) -> None:
     assert len(memory["layout"]["shapes"]) == 2  # the two GPUs of 80 GB share one line
     diamonds = [trace for trace in speed["data"] if trace["mode"] == "markers"]
     assert [trace["x"] for trace in diamonds] == [[64], [64], [64]]
+
+
+def test_limits_that_are_near_each_other_share_a_label(member: User) -> None:
+    layout = memory_chart(columns(member, "a10", "rtx-3090", "h100"))["layout"]
+    assert len(layout["shapes"]) == 3
+    assert [label["text"] for label in layout["annotations"]] == [
+        "NVIDIA A10, NVIDIA GeForce RTX 3090",
+        "NVIDIA H100 SXM5 80GB",
+    ]
+    assert layout["annotations"][0]["y"] > GPUS["a10"].total_bytes / GIB
 
 
 def test_curves_far_apart_share_a_logarithmic_axis(member: User) -> None:

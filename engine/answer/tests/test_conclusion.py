@@ -206,9 +206,12 @@ def found(recommended: int, current: int | None, ratio: float | None, **fields: 
             "Start with batch 20: larger ones do not keep the global batch.",
         ),
         (found(1, None, None, safe_batch_size=0), "Try batch 1: no batch is certain to fit."),
-        (
-            found(64, 16, 3.0, span=(0.7, 2.0), host_decides=True),
-            f"Switch to batch 64: 2.1 to 6.0{TIMES} faster, depending on the CPU.",
+        *(  # with the digits that its range has everywhere
+            (
+                found(64, 16, speedup, span=(0.7, 2.0), host_decides=True),
+                f"Switch to batch 64: {range_}{TIMES} faster, depending on the CPU.",
+            )
+            for speedup, range_ in ((3.0, "2.1\N{EN DASH}6.0"), (2.0, "1.40\N{EN DASH}4.0"))
         ),
         (
             found(16, 16, 1.0, foregone=option(64, 1.1, 0.96)),

@@ -14,6 +14,7 @@ from engine.interface.workload import Workload
 from engine.parallel import interconnect
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
 from engine.prediction.caveats import negatives_caveats, whole_experts
+from engine.prediction.intervals import RelativeRange
 from engine.prediction.predicted_analysis import analyze_predicted, gpu_facts
 from engine.prediction.refusals import does_not_fit
 from engine.step import building
@@ -46,6 +47,17 @@ def test_a_model_with_convolutions_has_a_caveat_on_cudnn_workspaces(
     )
     caveats = " ".join(analyze_predicted(request, lambda _: None).caveats)
     assert ("cuDNN's convolution workspaces are predicted by a rule" in caveats) is convolves
+
+
+def test_the_range_of_memory_is_that_of_the_recommended_batch() -> None:
+    request = AnalysisRequest(
+        small_workload("bert"), gpu="t4", batch_multiple=256, memory_limit_bytes=2**30
+    )
+    result = analyze_predicted(request, lambda _: None)
+    trial = next(one for one in result.trials if one.batch_size == result.recommended_batch_size)
+    used, low, high = (getattr(trial, f"device_used_{name}bytes") for name in ("", "low_", "high_"))
+    said = f"Predicted memory may be off by {RelativeRange(low / used, high / used)}."
+    assert [caveat for caveat in result.caveats if caveat.startswith(said)]
 
 
 @pytest.mark.parametrize(
