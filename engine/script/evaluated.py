@@ -15,7 +15,7 @@ class EvaluatedData:
 
     def __init__(self) -> None:
         self._learning: weakref.WeakSet[Any] = weakref.WeakSet()  # iterators that feed steps
-        self._samplers: weakref.WeakSet[Any] = weakref.WeakSet()  # of these
+        self._samplers: dict[int, Any] = {}  # of these, by id, as one may be a list
         # Batches read of each other iterator, which no pass with gradients has come after.
         self._read: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._looked_at: weakref.WeakSet[Any] = weakref.WeakSet()  # by a pass without gradients
@@ -27,7 +27,8 @@ class EvaluatedData:
             return
         for iterator in self._read:
             self._learning.add(iterator)
-            self._samplers.add(iterator._index_sampler)
+            sampler = iterator._index_sampler
+            self._samplers[id(sampler)] = sampler
         self._read.clear()
 
     def before_read(self, iterator: Any) -> None:
@@ -46,7 +47,7 @@ class EvaluatedData:
 
     def ends_with_its_data(self, sampler: Any) -> bool:
         """Whether other data feed the steps than what a sampler chooses."""
-        return bool(self._samplers) and sampler not in self._samplers
+        return bool(self._samplers) and id(sampler) not in self._samplers
 
 
 def batches_of(sampler: Any) -> int | None:

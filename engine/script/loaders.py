@@ -69,6 +69,8 @@ class Loaders:
         largest: The samples that decide how large batches are.
         own: Batches that samplers of the script's own choose.
         before_read: Called with an iterator before each batch that is read; it may end it.
+        most_batches: Number of batches that all data say to have at most, once they end early:
+            code that counts on more reads them anew for what is missing. ``None`` for all.
     """
 
     def __init__(self, positions: Sequence[int] = (), batch_size: int | None = None) -> None:
@@ -81,6 +83,7 @@ class Loaders:
         self.largest = LargestSamples()
         self.own = OwnBatches()
         self.before_read: Callable[[Any], object] = _goes_on
+        self.most_batches: int | None = None
 
     @contextmanager
     def followed(self, *, at_home: bool) -> Iterator[None]:
@@ -150,7 +153,7 @@ class Loaders:
                 next_index,
                 why="of batches that the script chooses itself, the largest counts",
             ),
-            _endless_batches(self.evaluated, self.largest if at_home else None),
+            _endless_batches(self._how_many, self.largest if at_home else None),
             samples_alike() if at_home else nullcontext(),
         ):
             yield
@@ -164,6 +167,13 @@ class Loaders:
         ends = self.evaluated.ends_with_its_data(sampler)
         enough = epoch.count if ends else max(ENOUGH_BATCHES, epoch.count)
         return self.own.next_of(epoch, iterator, enough)
+
+    def _how_many(self, sampler: BatchSampler) -> int:
+        """Number of batches that a sampler of PyTorch's says to have."""
+        batches = batches_of(sampler)
+        if batches is None or not self.evaluated.ends_with_its_data(sampler):
+            batches = max(ENOUGH_BATCHES, batches or 0)
+        return batches if self.most_batches is None else min(batches, self.most_batches)
 
     def passed(self) -> None:
         """A pass with gradients is taken to have begun."""
@@ -335,23 +345,18 @@ def _batches(sampler: BatchSampler, largest: LargestSamples | None) -> Iterator[
         yield largest.put_into(batch, sampler) if largest else batch
 
 
-def _how_many(sampler: BatchSampler, evaluated: EvaluatedData) -> int:
-    batches = batches_of(sampler)
-    if batches is not None and evaluated.ends_with_its_data(sampler):
-        return batches
-    return max(ENOUGH_BATCHES, batches or 0)
-
-
 @contextmanager
-def _endless_batches(evaluated: EvaluatedData, largest: LargestSamples | None) -> Iterator[None]:
+def _endless_batches(
+    how_many: Callable[[BatchSampler], int], largest: LargestSamples | None
+) -> Iterator[None]:
     def batches(sampler: BatchSampler) -> Iterator[list[int]]:
         return _batches(sampler, largest)
 
-    def how_many(sampler: BatchSampler) -> int:
-        return _how_many(sampler, evaluated)
+    def said(sampler: BatchSampler) -> int:
+        return how_many(sampler)
 
     with (
         patched(BatchSampler, "__iter__", batches, why="steps are traced beyond the data's end"),
-        patched(BatchSampler, "__len__", how_many, why="as many batches as there are then"),
+        patched(BatchSampler, "__len__", said, why="as many batches as there are then"),
     ):
         yield

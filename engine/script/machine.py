@@ -52,6 +52,7 @@ from ..versions.patches import patched
 from .compiled import runs_compiled, uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
+from .nested import padding_kept
 from .paged_state import paged_state
 from .placeholders import Values
 from .pretrained import without_weights
@@ -149,6 +150,7 @@ def pretended_machine(
         stack.enter_context(uncompiled(machine.note))
         stack.enter_context(paged_state(machine.note))
         stack.enter_context(without_weights(machine.note))
+        stack.enter_context(padding_kept(machine.note))
         stack.enter_context(pretended_processes(machine.making))
         stack.enter_context(followed_shards(lambda: machine._recorder))
         for context in (

@@ -23,6 +23,10 @@ from .largest_samples import Shapes, read_samples
 MAX_BATCHES = 4_096
 """Batches of an epoch among which the largest is looked for."""
 
+_NEAR = 0.97
+"""Share of the most numbers from which a batch may be the largest: a budget is never filled to the
+end. Of these the one with the longest samples is, as attention may grow with their square."""
+
 Batch = Sequence[Any]
 
 
@@ -114,20 +118,24 @@ def _epoch(sampler: Any, data: Any) -> _Epoch | None:
     with suppress(Exception):  # code of the user, which says in a step what is wrong
         read = read_samples(data)
     sizes = {len(batch) for batch in (batches[:-1] or batches)}
-    largest = max(batches, key=lambda batch: _numbers(batch, read))
-    return _Epoch(sampler, len(batches), largest, len(sizes) > 1)
+    numbers = [_numbers(batch, read) for batch in batches]
+    near = [number for number in range(len(batches)) if numbers[number] >= _NEAR * max(numbers)]
+    fewest = min(near, key=lambda number: len(batches[number]))
+    return _Epoch(sampler, len(batches), batches[fewest], len(sizes) > 1)
 
 
 def _is_of_numbers(batch: Any) -> bool:
     return isinstance(batch, Iterable) and all(isinstance(index, Integral) for index in batch)
 
 
-def _numbers(batch: Batch, read: list[Shapes]) -> tuple[int, int]:
-    """Numbers in a batch, each of its samples padded to the longest, and its samples."""
+def _numbers(batch: Batch, read: list[Shapes]) -> int:
+    """Numbers in a batch, each of its samples padded to the longest; its samples, if unknown."""
+    if not read:
+        return len(batch)
     samples = [read[index] for index in batch if index < len(read)]
     parts = {part for shapes in samples for part in shapes}
     padded = sum(_padded([shapes.get(part, ()) for shapes in samples]) for part in parts)
-    return padded * len(batch), len(batch)
+    return padded * len(batch)
 
 
 def _padded(shapes: list[tuple[int, ...]]) -> int:

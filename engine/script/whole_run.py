@@ -169,6 +169,7 @@ class _Following(Tracing):
         if self._steps.ended == STEPS:
             self._fed = set(self._loaders.fed)
             self._later.batches = self._batches
+            self._loaders.most_batches = EVALUATED_BATCHES
             watch(FOLLOWED_SECONDS, self._too_late)
             before_lasting_changes(self._before_change)
             self._ask_trainers()

@@ -158,3 +158,20 @@ def test_a_second_stage_of_training_is_no_evaluation(tmp_path: Path) -> None:
     run = follow_script(program(tmp_path, after=PROBES), 64, A10)
     assert PhaseName.EVALUATION not in run.peaks
     assert more(run) >= 2 * 100 * WIDTH * WIDTH * 4
+
+
+COUNTS = """
+    with torch.no_grad():
+        wanted, read = len(others), 0
+        while read < wanted:
+            for (x,) in others:
+                model(x.cuda())
+                read += 1
+    assert read == 4
+"""
+
+
+def test_code_that_counts_batches_does_not_wait_for_those_that_are_cut(tmp_path: Path) -> None:
+    made = "others = DataLoader(TensorDataset(torch.randn(400, W)), batch_size=4)"
+    run = follow_script(program(tmp_path, made, after=COUNTS), 64, A10)
+    assert (run.batches, run.left) == (100, "")

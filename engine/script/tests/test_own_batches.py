@@ -56,6 +56,15 @@ def test_the_largest_batch_has_the_most_numbers_with_its_padding() -> None:
     assert "largest of 3 (2 samples)" in caveat
 
 
+def test_of_batches_that_fill_a_budget_alike_the_longest_counts() -> None:
+    epoch = OwnBatches().chosen_by(ByTokens([[0, 2] * 9, [3, 4], [1]]), Sentences())
+    assert epoch is not None
+    assert list(epoch.largest) == [0, 2] * 9  # 72 numbers, and 60
+    epoch = OwnBatches().chosen_by(ByTokens([[0] * 20, [3, 4], [1]]), Sentences())
+    assert epoch is not None
+    assert list(epoch.largest) == [3, 4]
+
+
 def test_batches_of_one_number_of_samples_lie_on_a_line() -> None:
     own = OwnBatches()
     assert own.chosen_by(ByTokens([[0, 1], [3, 4], [5]]), Sentences())
