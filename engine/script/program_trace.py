@@ -214,8 +214,9 @@ def begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable
 
 _VALUES = "values_read"
 _TOO_LATE = (
-    "this process has run a backward pass on a GPU already, after which PyTorch allows none in a "
-    "fork of it; predict before the first training step, or predict the script: memorymark predict "
+    "this process has used a GPU already, after which PyTorch allows no backward pass in a fork of "
+    "it, and the step is traced in one; predict before anything is on the GPU, start Python with "
+    "CUDA_VISIBLE_DEVICES= (nothing after the =), or predict the script: memorymark predict "
     "SCRIPT.py"
 )
 

@@ -86,6 +86,22 @@ def _in_4_bits(
     layer.__class__ = type(kind.__name__, (_Whole, kind), {})
 
 
+def _parameter(
+    _: type,
+    data: torch.Tensor,
+    requires_grad: bool = False,
+    quant_state: Any = None,
+    blocksize: int | None = None,
+    compress_statistics: bool = True,
+    quant_type: str = "fp4",
+    **given: Any,
+) -> torch.nn.Parameter:
+    """``Params4bit.__new__``: a plain parameter, until its layer is on the GPU."""
+    weight = torch.nn.Parameter(data, requires_grad)
+    _describe(weight, compress_statistics, quant_type)
+    return weight
+
+
 def _describe(weight: Any, compress_statistics: bool, quant_type: str) -> None:
     """Give the weight of such a layer the attributes that peft reads."""
     weight.compress_statistics, weight.quant_type = compress_statistics, quant_type
@@ -107,6 +123,7 @@ def _in_8_bits(*_: Any, **__: Any) -> None:
 LAYERS: StandIns = {
     "bitsandbytes.nn.modules": {
         "Linear4bit.__init__": _in_4_bits,
+        "Params4bit.__new__": _parameter,
         "Linear8bitLt.__init__": _in_8_bits,
     }
 }

@@ -69,6 +69,7 @@ torch.autograd.grad_mode._unsafe_preserve_version_counter
 torch._C._FunctionBase._sequence_nr
 torch.cpu._current_stream
 torch.cuda._initialized
+torch.cuda._is_in_bad_fork
 torch.cuda._lazy_call
 torch.cuda._lazy_init
 torch.cuda.memory._record_memory_history

@@ -61,6 +61,20 @@ def package(folder: Path) -> None:
     (folder / "bitsandbytes" / "nn" / "modules.py").write_text(PACKAGE)
 
 
+def test_a_layer_takes_over_the_weight_of_another() -> None:
+    with pretended_machine(A10):
+        from bitsandbytes.nn.modules import Linear4bit, Params4bit
+
+        whole = torch.nn.Linear(64, 256)
+        layer = Linear4bit(64, 256, quant_type="nf4")
+        layer.weight = Params4bit(whole.weight.data, requires_grad=False, quant_type="nf4")
+        assert layer.weight.shape == (256, 64)
+        layer = layer.to("cuda")
+    assert isinstance(layer, FourBitLayout)
+    assert (layer.weight.dtype, layer.weight.quant_type) == (torch.uint8, "nf4")
+    assert not layer.weight.requires_grad
+
+
 def test_weights_are_whole_until_they_are_on_the_gpu() -> None:
     with pretended_machine(A10):
         import bitsandbytes.nn

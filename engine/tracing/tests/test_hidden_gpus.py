@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 import pytest
 import torch
 
+import engine
+from engine.core.errors import EngineError
 from engine.prediction.side_by_side import processes_here
+from engine.script import program_trace
 from engine.tracing import hidden_gpus
 from engine.tracing.hidden_gpus import backward_runs, forks_can_trace, hide_gpus
 from engine.tracing.kept_values import KeptValues
@@ -46,6 +51,33 @@ def test_a_backward_pass_that_pytorch_refuses_is_told(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.Tensor, "backward", refuse)
     assert not backward_runs()
     assert not forks_can_trace()
+
+
+@pytest.fixture
+def counted_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is a fork of a process in which CUDA has found a GPU."""
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: 1, raising=False)
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+
+
+@pytest.mark.usefixtures("counted_gpus")
+def test_a_backward_pass_that_ends_the_process_is_tried_in_another_fork(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail_in_a_thread(*_: object, **__: object) -> None:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    assert backward_runs()
+    monkeypatch.setattr(torch.Tensor, "backward", fail_in_a_thread)
+    assert not backward_runs()
+
+
+def test_training_on_a_gpu_is_told_how_it_can_be_predicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(program_trace, "backward_runs", lambda: False)
+    with pytest.raises(EngineError, match="CUDA_VISIBLE_DEVICES="):
+        engine.predict(lambda batch_size: None, gpu="a10", batch_sizes=[2])
 
 
 def test_where_forks_cannot_trace_there_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
