@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.script.nested import PADDED
+from engine.script.tests.scripts import A10, written
 from engine.script.trace import trace_script
-from engine.tests.scripts import A10, written
 
 pytestmark = pytest.mark.torch
 
