@@ -79,7 +79,7 @@ _UNSCALING = _aten._amp_foreach_non_finite_check_and_unscale_.default
 _COPIED = (_aten.clone.default, _aten._to_copy.default)
 _QUANTIFYING: dict[Any, Callable[..., bool]] = {_aten.all.default: all, _aten.any.default: any}
 _SUMMED = (_aten.sum.default, _aten.sum.dim_IntList)
-_TRIANGULAR = (_aten.tril.default, _aten.triu.default)
+_TRIANGULAR = {getattr(_aten, name).default for name in ("tril", "triu", "tril_", "triu_")}
 _SAME_FOR_ANY_REAL = (_aten.eq.Scalar, _aten.ne.Scalar, _aten.index.Tensor, *_COPIED)
 _NEGATED = (_aten.logical_not.default, _aten.bitwise_not.default)
 _FOLLOWED = {
@@ -187,6 +187,8 @@ class KnownValues(KeptValues):
         value = self._only_value(args[0])
         if value is None or output.constant is not None or output.numel() > MAX_KNOWN:
             return
+        if not _is_whole(output, output.untyped_storage()):
+            return  # written in place, and its base has other values too
         with _disable_current_modes():
             filled = torch.full(args[0].shape, value, dtype=args[0].dtype)
             output.constant = func(filled, *args[1:])
@@ -195,11 +197,11 @@ class KnownValues(KeptValues):
     def _follow(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
     ) -> None:
+        if func in _TRIANGULAR:
+            self._keep_triangle(func, args, output)
         if func._schema.is_mutable:
             self._write(func, args, kwargs)
             return
-        if func in _TRIANGULAR:
-            self._keep_triangle(func, args, output)
         if func not in _FOLLOWED or getattr(output, "constant", None) is not None:
             return  # of what is kept, every value is known
         held = self._in(args[0]) if args and isinstance(args[0], torch.Tensor) else None

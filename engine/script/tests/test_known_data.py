@@ -29,6 +29,7 @@ for _ in range(6):
 _CAUSAL = {
     "given": "nn.Transformer.generate_square_subsequent_mask(n).cuda()",
     "logarithm": "torch.log(torch.tril(torch.ones(n, n))).cuda()",
+    "in place": "torch.full((n, n), float('-inf'), device='cuda').triu_(1)",
     "on the GPU": "torch.triu(torch.full((n, n), float('-inf'), device='cuda'), diagonal=1)",
     "filled": (
         "(torch.triu(torch.ones(n, n)) == 1).transpose(0, 1).float(); "
