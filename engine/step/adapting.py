@@ -184,10 +184,12 @@ def _with_lora(model: Any, workload: Workload, rank: int) -> Any:
                 return model
             return get_peft_model(model, config)
     except ValueError as error:
+        # peft 0.19 takes the letters of all-linear for names, in mixtures of transformers 5.
+        others = ", or all-linear" if targets != ALL_LINEAR else ", such as q_proj,v_proj"
         raise InvalidInput(
             {
                 "lora_targets": f"peft finds no module for '{workload.lora_targets}' in "
-                f"{workload.preset.display_name}; enter module names, or all-linear"
+                f"{workload.preset.display_name}; enter module names{others}"
             }
         ) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,9 +71,10 @@ def test_a_layer_takes_over_the_weight_of_another() -> None:
         layer.weight = Params4bit(whole.weight.data, requires_grad=False, quant_type="nf4")
         assert layer.weight.shape == (256, 64)
         layer = layer.to("cuda")
+    weight: Any = layer.weight
     assert isinstance(layer, FourBitLayout)
-    assert (layer.weight.dtype, layer.weight.quant_type) == (torch.uint8, "nf4")
-    assert not layer.weight.requires_grad
+    assert (weight.dtype, weight.quant_type) == (torch.uint8, "nf4")
+    assert not weight.requires_grad
 
 
 def test_weights_are_whole_until_they_are_on_the_gpu() -> None:

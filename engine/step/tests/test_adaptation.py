@@ -124,6 +124,16 @@ def test_lora_trains_a_classifiers_whole_head(model: str, task: str) -> None:
     assert [n for n, p in built.named_parameters() if "modules_to_save" in n and p.requires_grad]
 
 
+def test_all_linear_is_not_advised_where_peft_fails_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("Target modules {'a', 'l', 'i'} not found in the base model")
+
+    monkeypatch.setattr("peft.get_peft_model", refuse)
+    with pytest.raises(InvalidInput) as raised:
+        build_model(small_workload("bert", lora_rank=2))
+    assert raised.value.fields["lora_targets"].endswith("enter module names, such as q_proj,v_proj")
+
+
 def test_named_lora_targets_do_not_adapt_the_head_either() -> None:
     with pytest.raises(InvalidInput) as raised:
         build_model(small_workload("distilbert", lora_rank=2, lora_targets="pre_classifier"))
