@@ -9,7 +9,18 @@ from pathlib import Path
 from ..core.process import calibration_file
 
 _SUFFIXES = (".py", ".toml", ".json")
-_PACKAGES = ("torch", "transformers", "peft", "pillow")
+_PACKAGES = (
+    "torch",
+    "torchvision",
+    "transformers",
+    "peft",
+    "diffusers",
+    "timm",
+    "bitsandbytes",
+    "torchao",
+    "liger-kernel",
+    "pillow",
+)
 
 
 def fingerprint() -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,12 @@ def test_your_own_calibration_changes_it(tmp_path: Path, monkeypatch: pytest.Mon
     assert fingerprint.fingerprint() != before
 
 
-def test_another_torch_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("package", ["torch", "transformers", "peft", "diffusers", "timm"])
+def test_another_release_of_what_is_traced_changes_it(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = fingerprint.fingerprint()
-    monkeypatch.setattr(fingerprint, "version", lambda package: "99.0")
+    monkeypatch.setattr(
+        fingerprint, "version", lambda name: "99.0" if name == package else version(name)
+    )
     assert fingerprint.fingerprint() != before
