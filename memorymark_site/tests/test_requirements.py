@@ -28,7 +28,7 @@ django.setup()
 import analyses, memorymark_site
 for package in (analyses, memorymark_site):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not {"tests", "migrations", "__main__"} & set(module.name.split(".")):
+        if not {"tests", "conftest", "migrations", "__main__"} & set(module.name.split(".")):
             importlib.import_module(module.name)
 print(json.dumps([*sys.modules]))
 """

@@ -37,7 +37,6 @@ def make_step(batch_size):
 """
 
 
-def test_they_stay_padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    trace = trace_script(written(tmp_path, SCRIPT), 2, A10)
+def test_they_stay_padded(folder: Path) -> None:
+    trace = trace_script(written(folder, SCRIPT), 2, A10)
     assert PADDED in trace.caveats

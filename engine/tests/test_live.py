@@ -1,4 +1,7 @@
-"""Training that is set up in this process: predicted as it is, and left as it was."""
+"""Training that is set up in this process: predicted as it is, and left as it was.
+
+This file is outside of the rooms whose lines are never taken for a user's.
+"""
 
 from __future__ import annotations
 
