@@ -244,7 +244,7 @@ def published() -> tuple[Predicted, ...]:
 
 @pytest.fixture(scope="module")
 def shown(published: tuple[Predicted, ...]) -> Figures:
-    """What is reported of them."""
+    """The report of the published predictions."""
     return figures(list(published))
 
 
