@@ -7,6 +7,7 @@ Operators in lower precision are the same ones on both, or consist of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -56,10 +57,11 @@ def autocast_operators() -> Iterator[tuple[str, Callable[..., Any]]]:
         yield name, torch.library.fallthrough_kernel
 
 
-def _treated(key: str) -> set[str]:
+@cache  # PyTorch writes out all of them for each call, which takes milliseconds
+def _treated(key: str) -> frozenset[str]:
     """The operators that autocast has a rule for on a kind of device, by name."""
     found = torch._C._dispatch_get_registrations_for_dispatch_key(key)
-    return {name.removeprefix("aten::") for name in found if name.startswith("aten::")}
+    return frozenset(name.removeprefix("aten::") for name in found if name.startswith("aten::"))
 
 
 def _in_fp32(name: str) -> Callable[..., Any]:

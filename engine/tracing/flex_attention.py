@@ -84,11 +84,15 @@ def flex_attention_lowering(is_compiled: Callable[[], bool]) -> Iterator[None]:
     """
     global _is_compiled
     before, _is_compiled = _is_compiled, is_compiled
+    everywhere = namespaces()
     changes = [
-        (names, function.__name__, instead)
-        for names in namespaces()
-        for function, instead in ((_ATTENTION, _attention), (_MASK, _block_mask))
-        if names.get(function.__name__) is function
+        (names, name, instead)
+        for name, function, instead in (
+            (_ATTENTION.__name__, _ATTENTION, _attention),
+            (_MASK.__name__, _MASK, _block_mask),
+        )
+        for names in everywhere
+        if names.get(name) is function
     ]
     try:
         with replaced(changes):

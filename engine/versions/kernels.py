@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -36,6 +37,7 @@ def declared_without_gpu() -> Iterator[None]:
         yield
 
 
+@cache  # it looks through the folders of packages
 def _asks_when_declared() -> bool:
     try:
         return minor(version("triton")) < _ASKS_WHEN_RUN

@@ -31,11 +31,11 @@ def namespace(name: str) -> Namespace:
 
 def namespaces(package: str = "") -> list[Namespace]:
     """The names of each module that is loaded: of a package and all in it, or of all packages."""
-    return [
-        _names(module)
-        for name, module in list(sys.modules.items())
-        if not package or name == package or name.startswith(f"{package}.")
-    ]
+    loaded = list(sys.modules.items())
+    if not package:
+        return [_names(module) for _, module in loaded]
+    inside = f"{package}."
+    return [_names(module) for name, module in loaded if name.startswith(inside) or name == package]
 
 
 @contextmanager

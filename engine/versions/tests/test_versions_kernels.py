@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -24,6 +25,14 @@ class _Driver:
         if not self._has_gpu:
             raise RuntimeError("0 active drivers ([]). There should only be one.")
         return lambda kernel, quantiles: (kernel, quantiles)
+
+
+@pytest.fixture(autouse=True)
+def _triton_is_looked_for_anew() -> Iterator[None]:
+    """In each test, and after the last one."""
+    kernels._asks_when_declared.cache_clear()
+    yield
+    kernels._asks_when_declared.cache_clear()
 
 
 def _triton(monkeypatch: pytest.MonkeyPatch, release: str, *, has_gpu: bool) -> Any:
