@@ -157,7 +157,7 @@ def test_it_is_in_the_history_in_comparisons_and_behind_share_links(
 ) -> None:
     analysis, other = make_text_analysis(member, goal), make_text_analysis(member, goal)
     tokens = f"{analysis.longest_tokens:,}"
-    assert f'up to <strong class="good">{tokens}</strong> tokens' in html_of(page, "/history/")
+    assert f"at most {tokens} tokens" in html_of(page, "/history/")
     (row, _) = json.loads(b"".join(page.get("/history/export.json?columns=longest")))
     assert (row["goal"], row["longest_tokens"]) == (goal, analysis.longest_tokens)
     compared = html_of(page, f"/compare/?ids={analysis.pk},{other.pk}&all=1")
