@@ -83,13 +83,8 @@ def submit(
         InvalidInput: With a message for each wrong field; nothing is stored.
         QueueFull: The same, if the member has too many already.
     """
-    given, wanted_gpu = split_gpu(fields)
-    request = AnalysisRequest.parse(given)
-    check_offered(request.gpu)
-    kind = measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
-    check_storable(request.workload.config)
-    check_software(request.workload.software, kind)
-    settled = settle(request, given, kind)
+    request, kind = checked(fields)
+    settled = settle(request, split_gpu(fields)[0], kind)
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=owner.pk)  # counts one after the other
         columns = request_columns(settled, kind)
@@ -108,6 +103,23 @@ def submit(
     with log.of_analysis(analysis.pk, analysis.request_id):
         logger.info("submitted by member %d: %s on %s", owner.pk, analysis.model, analysis.gpu)
     return analysis
+
+
+def checked(fields: Mapping[str, object]) -> tuple[AnalysisRequest, str]:
+    """The request that flat, untrusted fields make, and the kind of the lab's GPU to measure on.
+
+    The kind is empty for a catalogue GPU.
+
+    Raises:
+        InvalidInput: With a message for each wrong field.
+    """
+    given, wanted_gpu = split_gpu(fields)
+    request = AnalysisRequest.parse(given)
+    check_offered(request.gpu)
+    kind = measured_gpu(wanted_gpu) if request.gpu == LOCAL else ""
+    check_storable(request.workload.config)
+    check_software(request.workload.software, kind)
+    return request, kind
 
 
 def _unfinished_like(owner: User, columns: Mapping[str, object]) -> Analysis | None:

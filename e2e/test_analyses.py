@@ -104,7 +104,8 @@ def test_an_analysis_updates_live_without_a_reload(
     doing.analyze(page, **SLOW, sequence_length="640")
     page.evaluate("window.untouched = true")
 
-    doing.wait_for_verdict(page)
+    verdict = doing.wait_for_verdict(page)
+    expect(page.locator("#said")).to_contain_text(verdict)  # to screen readers
     expect(page.locator("#state")).to_contain_text("Succeeded")
     expect(page.locator(".picture-bars")).to_be_visible()
     page.get_by_role("tab", name="Step").click()

@@ -111,7 +111,7 @@ def test_texts_are_asked_for_by_clicks(site: Site, member: Account, open_page: O
     assert doing.wait_for_verdict(page).startswith("Train with sequences of up to 1,024 tokens")
     look(page, "longest")
     page.goto("/history/")
-    expect(page.get_by_role("cell", name="2 up to 1,024 tokens")).to_be_visible()
+    expect(page.get_by_role("cell", name="2 at most 1,024 tokens")).to_be_visible()
     look(page, "history-of-texts")
 
 

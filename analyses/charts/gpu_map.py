@@ -50,6 +50,8 @@ class OnGpu(Protocol):
     @property
     def is_current(self) -> bool: ...
     @property
+    def may_not_fit(self) -> bool: ...
+    @property
     def samples_per_second(self) -> float: ...
     @property
     def usd_per_million_samples(self) -> float | None: ...
@@ -81,6 +83,7 @@ class Dot:
     anchor: str
     is_current: bool
     is_best: bool
+    may_not_fit: bool
     form_query: str
 
 
@@ -98,7 +101,8 @@ class GpuMap:
 
     Attributes:
         dates: The dates of its prices, as text.
-        frontier: The line through the GPUs that none beats in both cost and speed.
+        frontier: The line through the GPUs that none beats in both cost and speed, of those that
+            surely fit if any does.
     """
 
     prices: Prices
@@ -109,6 +113,11 @@ class GpuMap:
     ticks_y: list[Tick]
     missing: list[Missing]
     description: str
+
+    @property
+    def has_hollow_dots(self) -> bool:
+        """Whether some of the GPUs may not fit."""
+        return any(dot.may_not_fit for dot in self.dots)
 
     height, floor, left, right = HEIGHT, HEIGHT - BOTTOM, LEFT, RIGHT
 
@@ -131,7 +140,8 @@ def gpu_maps(on_demand: Sequence[OnGpu], spot: Sequence[OnGpu]) -> list[GpuMap]:
 def _map(
     prices: Prices, drawn: Sequence[OnGpu], rows: Sequence[OnGpu], across: _Scale, down: _Scale
 ) -> GpuMap:
-    best = frontier_of(drawn)
+    sure = [row for row in drawn if not row.may_not_fit]
+    best = frontier_of(sure or drawn)
     at = {id(row): (across(row.samples_per_second), down(_cost(row))) for row in drawn}
     line = [at[id(row)] for row in best]
     return GpuMap(
@@ -142,7 +152,7 @@ def _map(
         ticks_x=[Tick(across(value), SPEED.number(value)) for value in across.ticks()],
         ticks_y=[Tick(down(value), COST.number(value)) for value in down.ticks()],
         missing=[Missing(short_name(row.name), why) for row in rows if (why := _why_missing(row))],
-        description=_description(prices, best),
+        description=_description(prices, best, is_sure=bool(sure)),
     )
 
 
@@ -221,6 +231,7 @@ def _dots(
                 anchor=free[0] if free else sides[0],
                 is_current=row.is_current,
                 is_best=row in best,
+                may_not_fit=row.may_not_fit,
                 form_query="" if row.is_current else row.form_query,
             )
         )
@@ -263,11 +274,13 @@ def _title(row: OnGpu) -> str:
         f"{row.name}: {SPEED.with_unit(row.samples_per_second)} (predicted), "
         f"{COST.text(row.usd_per_million_samples)} per million at "
         f"{usd(row.price_per_hour_usd)} per GPU-hour (assumed{date})"
+        f"{', may not fit' if row.may_not_fit else ''}"
     )
 
 
-def _description(prices: Prices, best: Sequence[OnGpu]) -> str:
-    names = ", ".join(row.name for row in best)
-    return (
-        f"Cost per million samples at {prices} prices vs. speed. None beats these in both: {names}."
-    )
+def _description(prices: Prices, best: Sequence[OnGpu], *, is_sure: bool) -> str:
+    names, none = ", ".join(row.name for row in best), "None"
+    if is_sure:
+        none = "Of those that surely fit, none"
+    scales = f"Cost per million samples at {prices} prices vs. speed."
+    return f"{scales} {none} beats these in both: {names}."

@@ -60,6 +60,13 @@ class Asked:
     software: str
 
 
+_MORE_TIME = {
+    JobKind.PREDICT: "An analysis has more time.",
+    JobKind.PLAN: "Try again once the workers are less busy, or raise PLAN_DEADLINE_SECONDS.",
+}
+"""What to do about a query that took too long."""
+
+
 def asked_of(lease: Lease) -> Asked:
     """A job's request: an analysis with the trials of earlier workers, a query or a self-check."""
     if lease.kind == JobKind.SELF_CHECK:
@@ -95,7 +102,7 @@ def asked_of(lease: Lease) -> Asked:
             **_of_the_lab(query.request),
         },
         settings.QUERY_DEADLINE_SECONDS[lease.kind],
-        "An analysis has more time.",
+        _MORE_TIME[JobKind(lease.kind)],
         keeps_engine=lease.kind == JobKind.PREDICT,
         software=query.request.get("software") or "",
     )

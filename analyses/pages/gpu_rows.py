@@ -94,6 +94,7 @@ class GpuComparison:
         best: The cheapest that surely fits, with its number and the runners-up, in sentences.
         maps: One for each kind of price.
         tokens: How tokens are counted besides samples; ``None`` where they are not.
+        is_chosen: Whether the answer has chosen its GPU among these; else it is the member's.
     """
 
     rows: list[GpuRow]
@@ -102,6 +103,7 @@ class GpuComparison:
     caveats: list[str]
     is_on_several: bool
     tokens: Tokens | None
+    is_chosen: bool = False
 
 
 def offers_of(result: AnalysisResult, analysis: Analysis) -> GpuComparison | None:
@@ -110,7 +112,8 @@ def offers_of(result: AnalysisResult, analysis: Analysis) -> GpuComparison | Non
     if not options:
         return None
     request = analysis.request
-    return comparison_of(options, request, request, [], analysis.pk)
+    compared = comparison_of(options, request, request, [], analysis.pk)
+    return replace(compared, is_chosen=True)
 
 
 def comparison_of(

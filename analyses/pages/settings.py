@@ -95,9 +95,6 @@ def _worth_showing(request: Request) -> dict[str, Any]:
     }
 
 
-_OF_ONE = {"samples": "sample", "tokens": "token", "layers": "layer", "batches": "batch"}
-
-
 def _is_rare(described: Field, goal: Goal) -> bool:
     """Whether a field is not worth showing at its usual value."""
     return described.group.is_rare and (goal is not Goal.GENERATION or described.name not in TEXTS)
@@ -114,8 +111,7 @@ def _value(described: Field, value: object) -> str:
         return str(value)
     if described.name.endswith("_bytes"):
         return gib(value)
-    unit = described.described.unit
-    return f"{whole(value)} {_OF_ONE.get(unit, unit) if value == 1 else unit}".strip()
+    return f"{whole(value)} {described.unit_of(value)}".strip()
 
 
 def _assumed(described: Field, value: float | None, origin: str) -> str:

@@ -16,6 +16,8 @@ from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFit
 from engine.interface.trial import GpuFacts, Trial
 from engine.versions.software import in_words
 
+_TOO_MUCH = "run out of memory"
+
 
 @dataclass(frozen=True)
 class TextRow:
@@ -72,16 +74,19 @@ def text_answer_of(analysis: Analysis) -> TextAnswer | None:
 def _of_generation(result: TextResult, found: GenerationAnswer, analysis: Analysis) -> TextAnswer:
     gpu, batch = found.gpu, whole(found.trial.batch_size)
     asked = analysis.request["prompt_length"] + analysis.request["new_tokens"]
-    ends = "all that the model takes" if found.longest_is_the_models else "longer run out of memory"
-    sure, most = found.surely_fits, found.largest_batch_size
-    may = f"up to {whole(most)} may; " if sure < most else ""
+    ends = "all that the model takes" if found.longest_is_the_models else f"longer {_TOO_MUCH}"
+    most, longest = found.largest_batch_size, found.longest_length
     facts = [
-        Fact(
-            "Texts at once",
-            whole(sure) if sure else "none surely",
-            f"{'surely fit; ' if sure else ''}{may}{whole(most + 1)} run out of memory",
+        _limit(
+            "Texts at once", found.surely_fits, most, "surely fit", f"{whole(most + 1)} {_TOO_MUCH}"
         ),
-        Fact(f"Longest at batch {batch}", whole(found.longest_length), f"tokens; {ends}"),
+        _limit(
+            f"Longest at batch {batch}",
+            found.longest_that_surely_fits,
+            longest,
+            "tokens surely fit",
+            ends,
+        ),
         _free(f"Free at batch {batch}", found.trial, gpu),
     ]
     if found.tokens_per_second:
@@ -101,11 +106,10 @@ def _of_longest(result: TextResult, found: LongestThatFits) -> TextAnswer | None
     ends = (
         "the model takes no longer ones"
         if found.next_length is None
-        else f"{whole(found.next_length)} run out of memory"
+        else f"{whole(found.next_length)} {_TOO_MUCH}"
     )
-    safe = _surely([(one.length, one.trial) for one in found.lengths], found.gpu)
     facts = [
-        Fact("Longest sequence", whole(found.length), f"tokens; {safe}{ends}"),
+        _limit("Longest sequence", found.surely_fits, found.length, "tokens surely fit", ends),
         _free(f"Free at {whole(found.length)} tokens", found.trial, found.gpu),
     ]
     bars = [memory_bar("recommended", "Batch", found.trial, found.gpu.total_bytes)]
@@ -138,10 +142,20 @@ def _answer(
     )
 
 
-def _surely(sized: list[tuple[int, Trial]], gpu: GpuFacts) -> str:
-    """The most, of what was looked at, that fits even at the high end of the prediction."""
-    sure = [size for size, trial in sized if fit_of(trial, gpu.total_bytes) is Fit.FITS]
-    return f"{whole(max(sure))} surely fit; " if sure else "none is certain to fit; "
+def _limit(name: str, sure: int, most: int, surely: str, ends: str) -> Fact:
+    """A limit: the number that surely fits first, then the largest that may, and what ends it.
+
+    Args:
+        name: Name of what is limited.
+        sure: 0 if none is.
+        most: The largest that fits as predicted.
+        surely: The words after the number that surely fits.
+        ends: The reason for no more.
+    """
+    may = f"up to {whole(most)} may; " if sure < most else ""
+    if not sure:
+        return Fact(name, "none surely", f"{may}{ends}")
+    return Fact(name, whole(sure), f"{surely}; {may}{ends}")
 
 
 def _row(value: int, trial: Trial, gpu: GpuFacts, largest: int) -> TextRow:

@@ -22,7 +22,7 @@ class Amount:
     """One number of one answer.
 
     Attributes:
-        value: ``None`` where only words say it, such as ``no gain``.
+        value: ``None`` where only words say it, such as ``does not fit``.
         sources: Two where a measured or predicted ratio meets an assumed price.
         low, high: Its interval, where it has one.
         words: What to show instead of the value; empty to show that.
@@ -155,14 +155,13 @@ def of_the_gpu(size: float, result: AnalysisResult) -> str:
 
 
 def speedup(answered: Answered) -> Amount | None:
-    """Over the current batch; a value only where it is surely worth a change."""
+    """Over the current batch; its words say whether it is worth a change."""
     result = answered.result
     if result is None or result.speedup is None:
         return None
     gain = gain_of(result)
     source = result.savings.source if result.savings else result.source
-    value = result.speedup if gain is Gain.SURE else None
-    return Amount(value, (source,), words=speedup_words(result.speedup, gain))
+    return Amount(result.speedup, (source,), words=speedup_words(result.speedup, gain))
 
 
 def speedup_words(ratio: float | None, gain: Gain) -> str:

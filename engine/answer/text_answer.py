@@ -57,9 +57,12 @@ def conclude_longest(
     request: AnalysisRequest, found: LongestThatFits, trial: Trial, caveats: Sequence[str]
 ) -> TextResult:
     """The answer about the longest sequence in training; ``trial`` is that of the longest."""
-    decision = (
-        f"Train with sequences of up to {found.length:,} tokens at batch {found.batch_size:,}."
-    )
+    sure, most = found.surely_fits, found.length
+    at = f"tokens at batch {found.batch_size:,}"
+    decision = f"Train with sequences of up to {sure:,} {at}."
+    if not sure:
+        decision = f"No length is certain to fit: {most:,} {at} may."
+    may = f"Up to {most:,} may fit. " if 0 < sure < most else ""
     limit = (
         "The model takes no longer sequences."
         if found.next_length is None
@@ -71,7 +74,7 @@ def conclude_longest(
         workload=request.workload,
         source=trial.source,
         decision=decision,
-        verdict=f"{decision} {limit} ({_named(trial)})",
+        verdict=f"{decision} {may}{limit} ({_named(trial)})",
         limited_by=limited_by(trial, found.gpu, f"At {found.length:,} tokens"),
         caveats=list(caveats),
         longest=found,
@@ -116,7 +119,11 @@ def _context(found: GenerationAnswer, has_prompt: bool) -> str:
         return f"At batch {batch:,}, not even the shortest texts fit."
     end = "all that the model takes" if found.longest_is_the_models else "more run out of memory"
     together = ", prompt and answer together" if has_prompt else ""
-    return f"At batch {batch:,}, a text may have {found.longest_length:,} tokens{together}: {end}."
+    sure, most = found.longest_that_surely_fits, found.longest_length
+    if sure == most:
+        return f"At batch {batch:,}, a text of {most:,} tokens surely fits{together}: {end}."
+    surely = f"a text of {sure:,} tokens surely fits" if sure else "no text is certain to fit"
+    return f"At batch {batch:,}, {surely}{together}; up to {most:,} may: {end}."
 
 
 def _texts(count: int) -> str:

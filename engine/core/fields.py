@@ -123,8 +123,17 @@ class Field:
 
     @property
     def label_with_unit(self) -> str:
-        """Label for forms, which show no unit after the value."""
-        return f"{self.label} ({self.described.unit})" if self.described.unit else self.label
+        """Label for forms, which show no unit after the value; it may have the unit already."""
+        unit = self.described.unit
+        has_it = not unit or unit.lower() in self.label.lower().split()
+        return self.label if has_it else f"{self.label} ({unit})"
+
+    def unit_of(self, value: object) -> str:
+        """The unit after a value: in the singular after one, such as ``image per sample``."""
+        counted, _, rest = self.described.unit.partition(" ")
+        if value == 1 and len(counted) > len("µs"):
+            counted = counted.removesuffix("es" if counted.endswith("ches") else "s")
+        return f"{counted} {rest}".strip()
 
     @property
     def group(self) -> Group:

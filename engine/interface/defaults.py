@@ -27,7 +27,7 @@ def in_words(request: Mapping[str, Any], names: Iterable[str]) -> str:
     """The values that these fields have in a request, such as ``fp32, adamw, 128 tokens``."""
     values = [(name, request.get(name)) for name in names]
     return ", ".join(
-        f"{value} {FIELDS[name].described.unit}".strip()
+        f"{value} {FIELDS[name].unit_of(value)}".strip()
         for name, value in values
         if value is not None
     )

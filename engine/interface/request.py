@@ -23,7 +23,7 @@ from ..models.tasks import Kind
 from .assumptions import Assumptions
 from .refusals import refused_global_batch, refused_on_gpu
 from .subject import Subject
-from .texts import Texts, refused
+from .texts import Texts, refused, unsuited
 from .workload import Workload
 
 _ONLY_GENERATED = f"it is of generated texts, so set goal to {Goal.GENERATION}"
@@ -276,6 +276,8 @@ class AnalysisRequest(Request):
             wrong.setdefault("current_batch_size", f"enter a number of {what}")
         if self.goal is Goal.GENERATION:
             wrong |= refused(self.workload, self.texts)
+        else:
+            wrong |= unsuited(self.workload, self.goal)
         if self.goal is Goal.LENGTH and self.workload.batching is not Batching.FIXED:
             wrong["batching"] = (
                 "the longest sequence is that of samples of one length; choose fixed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from ..core.choices import OFFLOADED_CACHES, QUANTIZED_CACHES, CacheFormat, Goal
 from ..core.errors import InvalidInput
 from ..core.fields import Described, Group, Interval
 from ..features.contradiction import Contradiction, one_of
-from ..models.tasks import MAX_SEQUENCE_LENGTH, Task
+from ..models.tasks import MAX_SEQUENCE_LENGTH, Task, spoken
 from .trial import GpuFacts, Source, Trial
 from .workload import Workload
 
@@ -39,6 +40,13 @@ GENERATED = (
     ),
 )
 """Settings that cannot be combined with caches of generated texts."""
+
+
+SUGGESTED: Mapping[Goal, tuple[str, ...]] = {
+    Goal.GENERATION: ("llama-3.1-8b", "t5-base", "whisper"),
+    Goal.LENGTH: ("llama-3.1-8b", "bert", "t5-base"),
+}
+"""Presets of several kinds, to choose from where a model does not suit the goal."""
 
 
 @dataclass(frozen=True)
@@ -107,22 +115,59 @@ class Texts:
         return self.prompt_length + self.new_tokens
 
 
+def unsuited(workload: Workload, goal: Goal) -> dict[str, str]:
+    """Why a goal has no answer for a model and its task, by the field to change; empty if it has.
+
+    Nothing is said of a model on the Hub before its config is known.
+    """
+    if workload.task is None:
+        return {}
+    if goal is Goal.GENERATION:
+        return _writes_nothing(workload, workload.task)
+    if goal is Goal.LENGTH and (why := _one_length(workload)):
+        return {"model": f"{why}; choose a model that reads texts, {_such_as(goal)}"}
+    return {}
+
+
+def _writes_nothing(workload: Workload, task: Task) -> dict[str, str]:
+    if task.facts.caches:
+        return {}
+    model, such_as = workload.preset, _such_as(Goal.GENERATION)
+    if writing := [one.value for one in model.tasks if one.facts.caches]:
+        message = (
+            f"{model.display_name} writes no text when trained for {spoken(task)}; to generate, "
+            f"choose the task {' or '.join(writing)}, or another model, {such_as}"
+        )
+        return {"task": message}
+    message = f"{model.display_name} has no decoder, so it generates no text; choose a model that "
+    return {"model": f"{message}does, {such_as}"}
+
+
+def _one_length(workload: Workload) -> str:
+    """Why there is no longest sequence; empty if there is one."""
+    model = workload.preset
+    limits = model.sequence_length
+    if workload.sequence_length is None or limits is None:
+        return f"{model.display_name} reads no text, so it has no sequence length"
+    if limits.smallest == limits.largest:
+        always = f"{model.display_name} reads {limits.largest:,} tokens always"
+        return f"{always}, so there is no longest sequence"
+    return ""
+
+
+def _such_as(goal: Goal) -> str:
+    *names, last = SUGGESTED[goal]
+    return f"such as {', '.join(names)} or {last}"
+
+
 def refused(workload: Workload, texts: Texts) -> dict[str, str]:
     """Why a workload does not generate such texts, by the field to change; empty if it does."""
-    model, task = workload.preset, workload.task
-    if task is None:  # on the Hub: its task is not known yet
+    if wrong := unsuited(workload, Goal.GENERATION):
+        return wrong
+    if workload.task is None:
         return {}
-    if not task.facts.caches:
-        writing = [one.value for one in model.tasks if one.facts.caches]
-        if writing:
-            return {"task": f"it writes no text; to generate, choose {' or '.join(writing)}"}
-        message = (
-            f"{model.display_name} has no decoder, so it generates no text; choose a model that "
-            "does, such as llama-3.1-8b, t5-base or whisper"
-        )
-        return {"model": message}
     wrong = {one.field: one.message for one in GENERATED if one.holds(workload, texts)}
-    return wrong or _too_long(workload, texts, task)
+    return wrong or _too_long(workload, texts, workload.task)
 
 
 def _too_long(workload: Workload, texts: Texts, task: Task) -> dict[str, str]:
@@ -159,6 +204,13 @@ class LengthTrial:
     trial: Trial
 
 
+def _surely(sized: Iterable[tuple[int, Trial]], gpu: GpuFacts) -> int:
+    """The largest size whose trial fits even at the high end of the prediction; 0 if none does."""
+    most = gpu.total_bytes
+    sure = [size for size, one in sized if one.fits and (one.device_used_high_bytes or 0) <= most]
+    return max(sure, default=0)
+
+
 @dataclass(frozen=True)
 class LongestThatFits:
     """The longest text of a batch that fits on a GPU, and the next longer one that was tried.
@@ -181,6 +233,12 @@ class LongestThatFits:
     trial: Trial | None
     next_trial: Trial | None
     lengths: list[LengthTrial] = field(default_factory=list)
+
+    @property
+    def surely_fits(self) -> int:
+        """The longest, of those tried, that fits at the high end; 0 if none does."""
+        own = [(self.length, self.trial)] if self.trial else []
+        return _surely([*own, *((one.length, one.trial) for one in self.lengths)], self.gpu)
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -230,13 +288,12 @@ class GenerationAnswer:
     @property
     def surely_fits(self) -> int:
         """The most texts at once, of those tried, that fit at the high end; 0 if none do."""
-        total = self.gpu.total_bytes
-        sure = [
-            trial.batch_size
-            for trial in (self.trial, *self.batches)
-            if trial.fits and (trial.device_used_high_bytes or 0) <= total
-        ]
-        return max(sure, default=0)
+        return _surely(((one.batch_size, one) for one in (self.trial, *self.batches)), self.gpu)
+
+    @property
+    def longest_that_surely_fits(self) -> int:
+        """The longest text, of those tried, that fits at the high end; 0 if none does."""
+        return _surely(((one.length, one.trial) for one in self.lengths), self.gpu)
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

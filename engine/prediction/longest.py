@@ -9,12 +9,13 @@ from functools import cache, partial
 
 from ..allocator.options import AllocatorOptions
 from ..answer.search import SearchOutcome, find_largest
+from ..core.choices import Goal
 from ..core.errors import InvalidInput
 from ..events import Event, Log, Stage
 from ..gpus import Gpu
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
-from ..interface.texts import LengthTrial, LongestThatFits
+from ..interface.texts import LengthTrial, LongestThatFits, unsuited
 from ..interface.trial import Trial
 from ..step.building import blaming_the_config
 from ..traces.shallow_models import ShallowModels
@@ -47,14 +48,10 @@ def longest_sequence(request: AnalysisRequest, emit: Emit) -> LongestThatFits:
     """
     request = replace(request, workload=resolve(request.workload))
     workload, gpu, batch_size = request.workload, catalogue_gpu(request), request.known_batch_size
-    limits = workload.preset.sequence_length
-    if workload.sequence_length is None or limits is None:
-        name = workload.preset.display_name
-        raise InvalidInput({"model": f"{name} reads no text, so it has no sequence length"})
-    if limits.smallest == limits.largest:
-        always = f"{workload.preset.display_name} reads {limits.largest:,} tokens always"
-        of_images = "; for other sizes of images, predict each" if workload.image_size else ""
-        raise InvalidInput({"model": f"{always}, so there is no longest sequence{of_images}"})
+    wrong = unsuited(workload, Goal.LENGTH)
+    length, limits = workload.sequence_length, workload.preset.sequence_length
+    if wrong or length is None or limits is None:
+        raise InvalidInput(wrong)
     behaviour = behaviour_of(gpu)
     allocator = AllocatorOptions.parse(request.allocator)
 
@@ -68,9 +65,8 @@ def longest_sequence(request: AnalysisRequest, emit: Emit) -> LongestThatFits:
         return predict_trial(request.workload_at(batch_size), gpu, traced, allocator)
 
     with blaming_the_config(workload):
-        begin, largest = workload.sequence_length, limits.largest
         usable = usable_bytes(workload, gpu)
-        return Search(trace_at, trial_of, gpu, emit, usable).longest(begin, largest)
+        return Search(trace_at, trial_of, gpu, emit, usable).longest(length, limits.largest)
 
 
 class Search:

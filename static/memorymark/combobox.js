@@ -32,6 +32,13 @@
     return words.every((word) => name.includes(word));
   };
 
+  // Models without an answer to the question are not listed; their radio buttons say for which.
+  function suits(option) {
+    const radio = plain.querySelector(`[value="${option.dataset.value}"]`);
+    const question = box.closest("form").elements.namedItem("ask").value;
+    return !radio.dataset.unsuited.split(" ").includes(question);
+  }
+
   const isOpen = () => !list.hidden;
   const shown = () => options().filter((option) => !option.hidden);
   const checked = () => plain.querySelector(":checked");
@@ -73,8 +80,9 @@
     const typedWords = typed.toLowerCase().split(/\s+/).filter(Boolean);
     const words = typedWords.filter((word) => !namedBy(word));
     named = typedWords.map(namedBy).find(Boolean) ?? null;
+    const suited = presets.filter(suits);
     for (const option of presets) {
-      option.hidden = !words.every((word) => option.dataset.search.includes(word));
+      option.hidden = !suited.includes(option) || !words.every((word) => option.dataset.search.includes(word));
       option.setAttribute("aria-selected", String(option.dataset.value === checked()?.value));
     }
     const timmCount = offerTimm(words);
@@ -85,7 +93,7 @@
     const found = presets.filter((option) => !option.hidden).length;
     const how = named ? ` Training: ${named.textContent}.` : "";
     const more = timmCount ? `, and ${timmCount} of timm` : "";
-    status.textContent = `${found} of ${presets.length} models match${more}.${how}`;
+    status.textContent = `${found} of ${suited.length} models match${more}.${how}`;
     trainingNote.textContent = how;
     trainingNote.hidden = !named;
     list.hidden = false;
@@ -150,6 +158,7 @@
   // The search text is not a field of the form, so its events stay here.
   for (const type of ["input", "change"]) box.addEventListener(type, (event) => event.stopPropagation());
   hubId.addEventListener("input", close);
+  plain.addEventListener("change", close); // also chosen by a link
   document.getElementById("id_config_file").addEventListener("change", () => setTimeout(close)); // form.js has chosen it
   window.addEventListener("pageshow", close); // going back restores the fields
 

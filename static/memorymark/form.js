@@ -76,6 +76,18 @@
 
   const chosen = () => form.querySelector("[name=model]:checked");
 
+  // A model that suits the question, offered instead of one that does not.
+  form.addEventListener("click", (event) => {
+    const offer = event.target.closest("[data-offer]");
+    if (!offer) return;
+    event.preventDefault();
+    const radio = form.querySelector(`[name=model][value="${CSS.escape(offer.dataset.offer)}"]`);
+    radio.checked = true;
+    task.value = ""; // its usual one
+    for (const type of ["input", "change"]) radio.dispatchEvent(new Event(type, { bubbles: true }));
+    form.querySelector("[type=submit]").focus(); // the link goes with the panel's next answer
+  });
+
   // A form that was sent after its session had ended comes back after sign-in. It stays in this
   // tab; site.js removes it on the next page that is neither this form nor sign-in.
   const KEPT = "memorymark-form";

@@ -101,6 +101,18 @@ def test_the_same_numbers_are_in_the_history_the_comparison_the_page_and_the_ter
         assert compared[USD_PER_YEAR.name].text in terminal
 
 
+def test_the_api_has_the_same_values_in_an_analysis_and_in_a_comparison(
+    page: Client, analysis: Analysis
+) -> None:
+    other = make_analysis(analysis.owner, Status.SUCCEEDED, make_result(gpu="t4"))
+    own = page.get(f"/api/v1/analyses/{analysis.pk}/").json()
+    body = page.get(f"/api/v1/compare/?ids={analysis.pk},{other.pk}").json()
+    values = {row["key"]: row["cells"][0]["value"] for row in body["answered"]}
+    shared = values.keys() & own.keys()
+    assert {"speedup", "usd_per_year", "largest_batch_size", "recommended_batch_size"} <= shared
+    assert {name: values[name] for name in shared} == {name: own[name] for name in shared}
+
+
 def test_a_speedup_is_judged_alike_in_lists_and_answers(analysis: Analysis) -> None:
     result = columns_of([analysis])[0].result
     assert result is not None

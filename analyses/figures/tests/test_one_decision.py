@@ -136,6 +136,10 @@ def test_the_answer_which_gpu_stays_and_its_map_is_there_at_once(
     assert "GPU map" in html
     assert "Cheapest per sample that surely fits: A10, " in html
     assert "Cheaper, but may not fit: L4 " in html
+    compared = html.split('id="gpus"')[1].split("</section>")[0]
+    assert "Hollow dots may not fit." in compared
+    assert "shown here" in compared.split('class="row-recommended"')[1].split("</tr>")[0]
+    assert "yours" not in compared  # the answer has chosen it
     plans.submit(member, QueryKind.PLAN, plans.plan_request(analysis))
     answer_next(QueryKind.PLAN, plan_with_answers())
     assert figures(Analysis.objects.get(pk=analysis.pk)).moves == []

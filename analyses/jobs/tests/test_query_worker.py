@@ -17,6 +17,7 @@ from analyses.jobs import engine_session, lease, nodes, queue, unwanted, worker
 from analyses.jobs.engine_output import Failure
 from analyses.jobs.environments import OWN
 from analyses.models import Job, Query, QueryKind, QueryStatus
+from analyses.tests.query_answers import take_next
 from engine.interface.request import AnalysisRequest
 
 pytestmark = pytest.mark.database
@@ -117,6 +118,15 @@ def test_a_query_that_takes_too_long_fails_and_its_engine_is_ended(
     assert failure["code"] == "deadline"
     assert "No answer within 0.3 seconds" in failure["reason"]
     assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [(QueryKind.PREDICT, "An analysis has more time"), (QueryKind.PLAN, "Try again once")],
+)
+def test_a_late_query_says_what_helps(member: User, kind: QueryKind, advice: str) -> None:
+    submit(member, kind)
+    assert advice in engine_session.asked_of(take_next(kind)).advice
 
 
 def test_an_engine_that_cannot_be_started_fails_the_query(member: User, settings: Settings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from analyses.charts.gpu_map import short_name
 from analyses.charts.layout import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.pages.compare.colours import colour, dash
 from analyses.pages.compare.columns import Column
@@ -71,7 +72,9 @@ def _limits(shown: Sequence[tuple[int, Column, list[Trial]]]) -> dict[int, str]:
     for _, column, _ in shown:
         if column.result:
             gpu = column.result.gpu
-            by_gib.setdefault(round(gpu.total_bytes / GIB), {})[gpu.name] = gpu.total_bytes
+            by_gib.setdefault(round(gpu.total_bytes / GIB), {})[short_name(gpu.name)] = (
+                gpu.total_bytes
+            )
     return {max(gpus.values()): ", ".join(gpus) for gpus in by_gib.values()}
 
 

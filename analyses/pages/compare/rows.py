@@ -95,7 +95,8 @@ def answer_rows(columns: Sequence[Column], base: int | None) -> list[ComparisonR
         cells = []
         for column in columns:
             cell = cell_of(figure, column)
-            if baseline and column is not baseline:
+            both_are_numbers = all(_is_number(one, figure) for one in (cell, held_against))
+            if baseline and column is not baseline and both_are_numbers:
                 better = figure.better if same_work(column, baseline) else 0
                 cell = _with_delta(cell, held_against, better)
             cells.append(cell)
@@ -203,6 +204,11 @@ def _in_common_order(columns: Iterable[dict[str, str]]) -> list[str]:
                 order.insert(at, label)
                 at += 1
     return order
+
+
+def _is_number(cell: Cell, figure: Figure) -> bool:
+    """Whether a cell shows its number, and no words instead, such as ``no gain``."""
+    return cell.value is not None and cell.text == figure.text(cell.value)
 
 
 def _with_delta(cell: Cell, base: Cell, better: int) -> Cell:

@@ -49,7 +49,8 @@ from engine.core.fields import Group
 from engine.gpus import ANY, GPUS, LOCAL
 from engine.interface.goals import TEXTS, counts
 from engine.interface.request import DEFAULTS, FIELDS
-from engine.models.presets import PRESETS
+from engine.interface.texts import SUGGESTED
+from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import SIZES
 from engine.recipes import FRAMEWORKS
 
@@ -315,6 +316,12 @@ class AnalysisForm(forms.Form):
         if name == "model" and self.cleaned_data["model"] == OTHER_MODEL:
             return "other_model"
         return name if name in self.fields else None
+
+    def offered_instead(self) -> list[Preset]:
+        """Presets that suit the question, where the chosen model is wrong for it."""
+        is_wrong = not {"model", "other_model", "task"}.isdisjoint(self.errors)
+        names = SUGGESTED.get(self.question.goal, ()) if is_wrong else ()
+        return [PRESETS[name] for name in names]
 
     def project_names(self) -> list[str]:
         return projects_in_use()

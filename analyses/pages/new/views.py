@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from analyses import queries
+from analyses import queries, services
 from analyses.formatting import local_gpu
 from analyses.lab import PRICE
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
@@ -38,7 +38,7 @@ SHORT_WAIT_SECONDS = 0.3
 PATIENCE_SECONDS = 10
 """Time after which a page says that no worker has taken its query yet."""
 
-NOT_ONE_GPU = "Only one batch on one GPU is predicted while you type."
+READY = "The settings are complete. Select {}."
 PREDICTING = "Predicting…"
 NOT_TAKEN = "Predicting… The workers are busy with other requests. You can still select Analyze."
 
@@ -123,17 +123,18 @@ def preview(request: MemberRequest) -> HttpResponse:
     """Show what the settings in the form need, or what is wrong with them."""
     form = form_of(request)
     if not form.is_valid():  # its inputs are all text, such as one with a NUL
-        return _panel(request, Preview(problems=_problems(form)))
+        return _wrong(request, form)
     if form.question is Question.COMPARE:
         return render(request, "new/_sweep.html", {"sweep": form.sweep()})
-    if form.question not in (Question.BATCH, Question.FIT):
-        return _panel(request, Preview(headline=NOT_ONE_GPU))
     fields = form.raw_fields()
     try:
+        if form.question not in (Question.BATCH, Question.FIT):
+            services.checked(fields)
+            return _panel(request, Preview(headline=READY.format(form.question.button)))
         wanted = predictable(fields)
     except InvalidInput as error:
         form.add_messages(error)
-        return _panel(request, Preview(problems=_problems(form)))
+        return _wrong(request, form)
     query = queries.submit(request.user, QueryKind.PREDICT, wanted, for_page=True)
     queries.wait_for(query, SHORT_WAIT_SECONDS)
     gpu = str(fields["gpu"])
@@ -189,6 +190,12 @@ def _state(request: MemberRequest, query: Query, wait: Wait) -> HttpResponse:
 
 def _panel(request: MemberRequest, shown: Preview, poll_address: str = "") -> HttpResponse:
     return render(request, "new/_preview.html", {"preview": shown, "poll_address": poll_address})
+
+
+def _wrong(request: MemberRequest, form: AnalysisForm) -> HttpResponse:
+    """The panel for a form with errors."""
+    shown = Preview(problems=_problems(form))
+    return render(request, "new/_preview.html", {"preview": shown, "form": form})
 
 
 def _problems(form: AnalysisForm) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from django import forms
@@ -13,11 +14,14 @@ from analyses.formatting import local_gpu
 from analyses.jobs import lab_state
 from analyses.lab import HeldPrice, key_of, prices
 from analyses.models import Node
+from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.core.fields import Field
 from engine.core.numbers import usd
 from engine.core.sizes import gib
 from engine.gpus import GPUS, Gpu, by_family
+from engine.interface.texts import unsuited
+from engine.interface.workload import Workload
 from engine.models import timm_models
 from engine.models.model import missing_modules
 from engine.models.presets import PRESETS, Preset
@@ -78,9 +82,16 @@ class ModelSelect(forms.RadioSelect):
             "data-kind": preset.kind if preset else OTHER_MODEL,
             "data-facts": model_facts(str(value)),
             "data-tasks": " ".join(preset.tasks if preset else Task),
+            "data-unsuited": " ".join(unsuited_goals(preset.name)) if preset else "",
             **{f"data-{size}": size_help(str(value), size) for size in SIZES},
         }
         return option
+
+
+@cache
+def unsuited_goals(preset: str) -> list[Goal]:
+    """The goals that have no answer for a preset and its usual task."""
+    return [goal for goal in Goal if unsuited(Workload(preset), goal)]
 
 
 def group_of(preset: Preset) -> str:

@@ -94,7 +94,7 @@ def test_no_gain_has_no_difference_from_a_gain(member: User) -> None:
     nothing = replace(found[1].result, speedup=1.001, speedup_low=0.98, speedup_high=1.02)
     found[1] = with_result(found[1], nothing)
     assert row(found, "Speedup over the current batch").cells[1] == Cell(
-        "no gain", (Source.PREDICTED,)
+        "no gain", (Source.PREDICTED,), value=1.001
     )
 
 

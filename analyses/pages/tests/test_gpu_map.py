@@ -15,6 +15,7 @@ def row(
     cost: float,
     *,
     current: bool = False,
+    may_not_fit: bool = False,
     why_not: str = "",
     spot: float | None = None,
     date: str = "2026-05-07",
@@ -26,6 +27,7 @@ def row(
         why_not=why_not,
         total_bytes=2**34,
         is_current=current,
+        may_not_fit=may_not_fit,
         price_per_hour_usd=1.0,
         price_date=date,
         spot_price_per_hour_usd=spot,
@@ -44,6 +46,19 @@ def maps(rows: list[GpuRow]) -> dict[Prices, GpuMap]:
 def test_the_frontier_has_those_that_none_beats_in_both() -> None:
     rows = [row("A", 100, 2.0), row("B", 200, 1.0), row("C", 50, 0.5), row("D", 40, 0.9)]
     assert [one.name for one in frontier_of(rows)] == ["NVIDIA B", "NVIDIA C"]
+
+
+def test_the_line_is_of_those_that_surely_fit_if_any_does() -> None:
+    cheap = row("A", 50, 0.5, may_not_fit=True)
+    found = maps([cheap, row("B", 200, 2.0), row("C", 100, 1.0)])[Prices.ON_DEMAND]
+    best = {dot.name for dot in found.dots if dot.is_best}
+    assert best == {"NVIDIA B", "NVIDIA C"}
+    assert "Of those that surely fit, none beats these" in found.description
+    assert found.has_hollow_dots
+    (hollow,) = (dot for dot in found.dots if dot.may_not_fit)
+    assert hollow.title.endswith(", may not fit")
+    none = maps([cheap, row("D", 60, 0.6, may_not_fit=True)])[Prices.ON_DEMAND]
+    assert {dot.name for dot in none.dots if dot.is_best} == {"NVIDIA A", "NVIDIA D"}
 
 
 NUMBERS = st.floats(1e-3, 1e6)

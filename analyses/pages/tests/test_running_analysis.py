@@ -16,6 +16,8 @@ from analyses.pages import analysis_page as views
 from analyses.pages.analysis_page import NOTHING, Progress
 from analyses.pages.tests.reading import html_of
 from analyses.tests.factories import add_log, add_trial, make_analysis, make_result, make_trial
+from analyses.tests.text_answers import make_text_analysis
+from engine.core.errors import DoesNotFit
 
 HTMX = {"HX-Request": "true"}
 
@@ -30,6 +32,19 @@ def test_a_queued_analysis_says_that_it_is_waiting(page: Client, member: User) -
     assert "Queued" in html
     assert 'hx-trigger="load, every 500ms"' in html
     assert '<noscript><meta http-equiv="refresh"' in html
+
+
+def test_what_is_decided_is_said_once_by_a_region_that_stays(page: Client, member: User) -> None:
+    """The parts of the decision have no role themselves: said.js puts their text there."""
+    done = make_analysis(member, Status.SUCCEEDED, make_result())
+    no_fit = make_analysis(member, Status.FAILED, failure_code=DoesNotFit.code)
+    texts = make_text_analysis(member)
+    for analysis, title in ((done, "decision"), (no_fit, "no-fit"), (texts, "decision")):
+        html = html_of(page, "detail", analysis.pk)
+        region, changing = html.split('<p id="said" class="visually-hidden" role="status"></p>')
+        assert f'<h2 id="{title}-title" data-say>' in changing.split("</section>")[0]
+        assert 'role="status"' not in changing.split("</section>")[0]
+        assert "said.js" in region
 
 
 def test_a_running_analysis_shows_its_trials_and_its_log(page: Client, member: User) -> None:

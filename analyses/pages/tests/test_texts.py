@@ -17,6 +17,7 @@ from analyses.services import submit
 from analyses.tests.factories import lease_on
 from analyses.tests.text_answers import make_text_analysis, make_text_result
 from engine.core.choices import Goal
+from engine.interface.texts import SUGGESTED
 
 GOALS = pytest.mark.parametrize("goal", [Goal.GENERATION, Goal.LENGTH])
 
@@ -61,6 +62,29 @@ def test_a_mistake_stands_at_its_input(page: Client, fields: dict[str, str], pla
     assert not Analysis.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("question", "model"), [("generation", "bert"), ("generation", "resnet"), ("length", "vit-b")]
+)
+def test_models_that_suit_the_question_are_offered_before_and_after_it_is_sent(
+    page: Client, question: str, model: str
+) -> None:
+    given = default_values() | {"ask": question, "model": model}
+    for address in ("/new/preview/", "/new/"):
+        html = page.post(address, given).content.decode()
+        offers = re.findall(r'href="/new/\?ask=(\w+)&amp;model=([\w.-]+)" data-offer', html)
+        assert offers == [(question, name) for name in SUGGESTED[Goal(question)]]
+    for _, offered in offers:
+        shown = page.post("/new/preview/", given | {"model": offered, "prompt_length": "256"})
+        assert "The settings are complete. Select Find the l" in shown.content.decode()
+    assert not Analysis.objects.exists()
+
+
+def test_the_search_knows_which_models_suit_which_question(page: Client) -> None:
+    html = page.get("/new/").content.decode()
+    for model, goals in [("bert", "generation"), ("resnet", "generation length"), ("gpt2", "")]:
+        assert f'data-unsuited="{goals}"' in html.split(f'name="model" value="{model}"')[1][:2000]
+
+
 @GOALS
 def test_a_result_is_stored_with_its_columns_and_counts_no_savings(
     member: User, goal: Goal
@@ -95,14 +119,27 @@ def test_the_page_says_what_fits_how_sure_and_why(page: Client, member: User, go
     assert not Query.objects.exists()
 
 
-def test_the_number_of_texts_that_surely_fits_comes_first(page: Client, member: User) -> None:
-    html = html_of(page, f"/{make_text_analysis(member).pk}/")
-    found = make_text_result().generation
-    assert found is not None
-    assert 0 < found.surely_fits < found.largest_batch_size
-    first = html.split("<dt>Texts at once</dt>")[1].split("</div>")[0]
-    assert f'<span class="figure">{found.surely_fits:,}</span>' in first
-    assert f"up to {found.largest_batch_size:,} may" in first
+@pytest.mark.parametrize(
+    ("goal", "name"),
+    [(Goal.GENERATION, "Texts at once"), (Goal.GENERATION, "Longest at batch 8"),
+     (Goal.LENGTH, "Longest sequence")],
+)  # fmt: skip
+def test_what_surely_fits_comes_first(page: Client, member: User, goal: Goal, name: str) -> None:
+    html = html_of(page, f"/{make_text_analysis(member, goal).pk}/")
+    result = make_text_result(goal)
+    if (found := result.generation) is not None:
+        limits = {
+            "Texts at once": (found.surely_fits, found.largest_batch_size),
+            "Longest at batch 8": (found.longest_that_surely_fits, found.longest_length),
+        }
+    else:
+        assert result.longest is not None
+        limits = {"Longest sequence": (result.longest.surely_fits, result.longest.length)}
+    sure, most = limits[name]
+    assert 0 < sure < most
+    first = html.split(f"<dt>{name}</dt>")[1].split("</div>")[0]
+    assert f'<span class="figure">{sure:,}</span>' in first
+    assert f"surely fit; up to {most:,} may; " in first
 
 
 def test_a_requested_batch_that_does_not_fit_is_no_failure(page: Client, member: User) -> None:
@@ -120,7 +157,7 @@ def test_it_is_in_the_history_in_comparisons_and_behind_share_links(
 ) -> None:
     analysis, other = make_text_analysis(member, goal), make_text_analysis(member, goal)
     tokens = f"{analysis.longest_tokens:,}"
-    assert f'up to <strong class="good">{tokens}</strong> tokens' in html_of(page, "/history/")
+    assert f"at most {tokens} tokens" in html_of(page, "/history/")
     (row, _) = json.loads(b"".join(page.get("/history/export.json?columns=longest")))
     assert (row["goal"], row["longest_tokens"]) == (goal, analysis.longest_tokens)
     compared = html_of(page, f"/compare/?ids={analysis.pk},{other.pk}&all=1")

@@ -146,3 +146,23 @@ def test_pydantic_is_only_loaded_to_check_values() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "one", "two"),
+    [
+        ("num_beams", "Beams", "beam", "beams"),
+        ("new_tokens", "New tokens", "token", "tokens"),
+        ("image_count", "Images (images per sample)", "image per sample", "images per sample"),
+        ("run_batches", "Batches per run", "batch", "batches"),
+        ("launch_microseconds", "Launch time (µs)", "µs", "µs"),
+        ("prompt_length", "Prompt length (tokens)", "token", "tokens"),
+    ],
+)
+def test_a_unit_is_said_once_and_agrees_with_its_number(
+    name: str, label: str, one: str, two: str
+) -> None:
+    described = FIELDS[name]
+    assert (described.label_with_unit, described.unit_of(1), described.unit_of(2)) == (
+        label, one, two,
+    )  # fmt: skip

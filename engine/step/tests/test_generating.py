@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import GenerationMixin
 
-from engine.core.choices import CacheFormat
+from engine.core.choices import CacheFormat, Goal
 from engine.core.errors import InvalidInput
 from engine.core.optimizers import Optimizer
 from engine.interface.request import AnalysisRequest
-from engine.interface.texts import Texts, refused
+from engine.interface.texts import SUGGESTED, Texts, refused, unsuited
 from engine.interface.workload import Workload
 from engine.models.tasks import Task
 from engine.prediction.generation import generating_workload, generation_traces
@@ -187,9 +187,28 @@ def test_what_cannot_generate_is_refused(model: str, texts: Texts, field: str) -
 
 def test_another_task_of_the_model_is_named_where_one_generates() -> None:
     workload = small_workload("gpt2", task="sequence-classification")
-    assert refused(workload, Texts()) == {
-        "task": "it writes no text; to generate, choose causal-language-modelling"
-    }
+    (told,) = refused(workload, Texts()).values()
+    assert "writes no text when trained for sequence classification" in told
+    assert "choose the task causal-language-modelling, or another model, such as llama" in told
+
+
+@pytest.mark.parametrize("goal", SUGGESTED)
+def test_the_models_that_messages_name_suit_the_goal(goal: Goal) -> None:
+    assert not any(unsuited(Workload(name), goal) for name in SUGGESTED[goal])
+
+
+@pytest.mark.parametrize(
+    ("model", "goal"),
+    [("bert", Goal.GENERATION), ("distilbert", Goal.GENERATION), ("resnet", Goal.LENGTH),
+     ("sdxl", Goal.LENGTH)],
+)  # fmt: skip
+def test_a_model_without_an_answer_to_the_goal_is_refused_before_anything_runs(
+    model: str, goal: Goal
+) -> None:
+    given = {"model": model, "goal": goal, "gpu": "a10", "current_batch_size": 1}
+    with pytest.raises(InvalidInput) as error:
+        AnalysisRequest.parse(given)
+    assert all(name in str(error.value) for name in SUGGESTED[goal])
 
 
 def test_a_wrong_setting_is_not_followed_by_what_a_stand_in_cannot_generate() -> None:
