@@ -24,7 +24,7 @@ from ..versions.patches import patched
 from .evaluated import EvaluatedData, batches_of
 from .feeding import BatchesRead
 from .largest_samples import LargestSamples, own_draws, samples_alike
-from .own_batches import OwnBatches, chooses_itself
+from .own_batches import USUAL_SIZE, OwnBatches, chooses_itself, size_name
 from .values import loading
 
 ENOUGH_BATCHES = 64
@@ -316,22 +316,23 @@ def _arrived(tensor: torch.Tensor) -> torch.Tensor:
 def give_batch_size(loader: DataLoader[Any], batch_size: int) -> None:
     """Let a loader that is made already load batches of another size."""
     if loader.batch_sampler is not None:
-        vars(loader.batch_sampler)["batch_size"] = batch_size
-    vars(loader)["batch_size"] = batch_size
+        vars(loader.batch_sampler)[size_name(loader.batch_sampler)] = batch_size
+    vars(loader)[USUAL_SIZE] = batch_size
 
 
 def _resize(named: dict[str, Any], batch_size: int) -> None:
     """Give a loader another batch size, before it is made."""
     sampler = named.get("batch_sampler")
     if sampler is not None:
-        sampler.batch_size = batch_size
+        setattr(sampler, size_name(sampler), batch_size)
     else:
         named["batch_size"] = batch_size
 
 
 def batch_size_of(loader: DataLoader[Any]) -> int | None:
     """The samples in a batch; ``None`` if the loader does not say."""
-    size = getattr(loader.batch_sampler, "batch_size", loader.batch_size)
+    sampler = loader.batch_sampler
+    size = getattr(sampler, size_name(sampler), loader.batch_size)
     return size if isinstance(size, int) else None
 
 
