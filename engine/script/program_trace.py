@@ -264,8 +264,9 @@ class Tracing:
         self._early = EarlyEvaluations(
             self._loaders.evaluated,
             cuts,
-            lambda: 0 < self._steps.ended < STEPS - 1,
+            lambda: self._steps.ended > 0,
             self._recorder.kept,
+            lambda: self._recorder.trace.operations if self._steps.ended == STEPS - 1 else None,
         )
         self._loaders.before_read = self._early.before_read
         self._found: Trace | None = None
