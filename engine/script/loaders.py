@@ -21,6 +21,7 @@ from ..core.errors import InvalidInput
 from ..tracing.apart import runs_apart
 from ..tracing.beside import runs_beside
 from ..versions.patches import patched
+from .cuda_device import CUDA, on_gpu
 from .evaluated import EvaluatedData, batches_of
 from .feeding import BatchesRead
 from .largest_samples import LargestSamples, own_draws, samples_alike
@@ -300,7 +301,7 @@ def _filled(batch: Mapping[Any, Any], content: dict[Any, Any]) -> Any:
 
 
 def _arrived(tensor: torch.Tensor) -> torch.Tensor:
-    place, dtype = tensor.device, tensor.dtype
+    place, dtype = CUDA if on_gpu(tensor) else tensor.device, tensor.dtype
     new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=place)
     if not isinstance(new, FakeTensor):
         return new.copy_(tensor)

@@ -74,7 +74,10 @@ def begin_trace(
     """
 
     def work(end: End[Trace], cuts: bool) -> None:
-        with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
+        whole = isinstance(program, Program)
+        with pretended_machine(
+            behaviour, gpu, values, shows_gpu=shows_gpu, takes_real=whole
+        ) as machine:
             follow_deepspeed(machine)
             Tracing(program, batch_size, machine, end, STEPS + one_more, cuts).run(refuse)
 
@@ -115,7 +118,9 @@ def find_loaders(
             loaders.step_ended()
 
         shows_gpu = behaviour is not None
-        with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
+        with pretended_machine(
+            behaviour, gpu, values, shows_gpu=shows_gpu, takes_real=True
+        ) as machine:
             follow_deepspeed(machine)
             _Patience(program, end)
             steps = ProgramSteps(program, None, step_ended)

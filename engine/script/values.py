@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
 from typing import Any, cast
@@ -34,6 +34,7 @@ from ..tracing.operator_mode import OperatorMode
 from ..tracing.whole_operators import arrives_whole, in_parts
 from ..versions.patches import patched
 from .chosen_indices import follow_indices, set_at_indices
+from .cuda_device import modes_of_places
 from .placeholders import Values
 from .routing import (
     counted,
@@ -293,10 +294,17 @@ def _counts(
 def loading() -> Iterator[None]:
     """Make real tensors, for data, for as long as the context lasts.
 
-    Fake ones that are there already go on answering, and may be mixed with them.
+    Fake ones that are there already go on answering, and may be mixed with them. Where any would be
+    is noted.
     """
     modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, ValuesMode)]
-    with _disable_current_modes(), modes[-1].beside_real() if modes else nullcontext():
+    with ExitStack() as stack:
+        places = modes_of_places()
+        stack.enter_context(_disable_current_modes())
+        for mode in modes[-1:]:
+            stack.enter_context(mode.beside_real())
+        for place in places:
+            stack.enter_context(place)
         yield
 
 
