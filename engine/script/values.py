@@ -66,6 +66,7 @@ class ScriptValues(KnownValues):
     """
 
     keeps_whole_reals = False  # a script's parameters are made among them
+    keeps_copies = True  # lengths may be read of buffers that are filled for each batch
     demands_hold = True
 
     def __init__(self) -> None:
