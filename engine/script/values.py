@@ -34,6 +34,7 @@ from ..tracing.operator_mode import OperatorMode
 from ..tracing.whole_operators import arrives_whole, in_parts
 from ..versions.patches import patched
 from .chosen_indices import follow_indices, set_at_indices
+from .counts import follow_counts, most_of
 from .cuda_device import modes_of_places
 from .placeholders import Values
 from .routing import (
@@ -167,7 +168,7 @@ class ValuesMode(OperatorMode):
             output = func(*args, **kwargs)
         except DataDependentOutputException:
             if func is _aten._local_scalar_dense.default:
-                return self._values.answer(args[0].dtype)
+                return self._values.answer(args[0].dtype, most_of(args[0]))
             if func in _YES_OR_NO:
                 return self._values.answer(torch.bool)
             raise
@@ -177,6 +178,7 @@ class ValuesMode(OperatorMode):
                 raise
             return selected
         follow_indices(func, args, output, filled)
+        follow_counts(func, args, output)
         self._follow_choices(func, args, output, share)
         return output
 
