@@ -122,8 +122,8 @@ class KeptValues(FakeTensorMode):
             self._copied(*args[:2])
         return output
 
-    def _copied(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Keep whole numbers that were copied into a tensor that had none, and is no part of one."""
+    def _copied(self, target: Any, source: Any) -> None:
+        """Keep whole numbers that were copied into a tensor without values, which is no view."""
         if not _is_known(source) or not isinstance(target, FakeTensor) or _is_known(target):
             return
         if target.dtype.is_floating_point or target.dtype.is_complex or target._is_view():
