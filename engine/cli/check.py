@@ -17,7 +17,7 @@ from ..interface.result import AnalysisResult
 from ..script.program import Program
 from ..script.request import Script, ScriptRequest
 from .check_comment import FLAGS, Comment, add_comment_flags
-from .commands import add_script_flags, factory, script_of
+from .commands import add_script_flags, factory, hide_gpus_from, script_of
 from .flags import BATCH_SIZE
 from .recipe import add_recipe_flags, recipe_of, told
 from .terminal import FAILED, OK, progress
@@ -147,6 +147,7 @@ def _analysed(request: Asked, emit: Emit) -> AnalysisResult:
     if isinstance(request, ScriptRequest):
         from ..script_analysis import analyze_script  # loads torch
 
+        hide_gpus_from(request)
         return analyze_script(request, emit)
     from ..analysis import analyze  # loads torch
 

@@ -83,6 +83,7 @@ def _analyze_script(options: argparse.Namespace, script: ScriptRequest) -> int:
     with progress() as emit:
         from ..script_analysis import analyze_script  # loads torch
 
+        hide_gpus_from(script)
         result = analyze_script(script, emit, recorded_of(options, script))
     answer(options, result.to_dict(), lambda: render_analysis(result))
     if pushing is None:
@@ -140,8 +141,17 @@ def _predict_script(options: argparse.Namespace, script: ScriptRequest) -> int:
     with progress() as emit:
         from ..script_analysis import predict_script  # loads torch
 
+        hide_gpus_from(script)
         predicted = predict_script(script, emit, recorded=recorded, seen=exports.write)
     return _answer_trial(options, script, predicted)
+
+
+def hide_gpus_from(script: ScriptRequest) -> None:
+    """Let this process see no GPU where it only predicts: factories are traced in it."""
+    from ..tracing.hidden_gpus import hide_gpus  # loads torch
+
+    if script.gpu != LOCAL:
+        hide_gpus()
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -219,6 +229,7 @@ def _plan_script(options: argparse.Namespace, script: ScriptRequest) -> int:
     with progress() as emit:
         from ..script_analysis import analyze_script, plan_script  # loads torch
 
+        hide_gpus_from(script)
         made = plan_script(script, emit, recorded)
         result = analyze_script(script, emit, recorded) if pushing else None
     answer(options, made.to_dict() | _tokens(made.workload), lambda: render_plan(made))

@@ -15,7 +15,6 @@ from .each_size import EachSize
 from .process_group import world_size
 from .request import Script
 from .seen import on_the_host
-from .trace import check_followed
 
 
 def trace_from_the_asked(
@@ -39,8 +38,8 @@ def trace_from_the_asked(
     """
     each = EachSize(script, behaviour, gpu, asked)
     multiple, line, traced = _line_near(each, asked)
-    if line is None:
-        check_followed(script, each.low)
+    if line is None and each.settle():
+        multiple, line, traced = _line_near(each, asked)
     caveat = (
         f"{script.name} cannot be told from a batch of {LOW}; traced were those of "
         f"{', '.join(f'{size:,}' for size in traced)}. Whether it takes others was not tried."

@@ -20,7 +20,7 @@ from .factory import Factory, ScriptFailed
 from .program import Program
 from .request import Script, ScriptRequest
 from .seen import on_the_host
-from .trace import CannotTrace, check_followed, found_loaders, trace_script
+from .trace import CannotTrace, found_loaders, trace_script
 
 _CHECKED = 67
 """The batch size at which a computed trace is checked against a real one. It is not a multiple of
@@ -83,16 +83,17 @@ def _trace_from_the_smallest(
 ) -> ScriptTraces:
     """Traces from those of the smallest batches."""
     each = EachSize(script, behaviour, gpu, LOW, beside=_ANY)
-    low = each.low.trace
-    caveats, multiple, second = list(low.caveats), 1, HIGH
-    line = each.line(_ANY)
+    multiple, second, sizes = 1, HIGH, _ANY
+    only_even: list[str] = []
+    line = each.line(sizes)
     if line is None and not each.runs(HIGH):
-        multiple, second = 2, 2 * LOW
-        caveats.append(f"{script.name} takes no batch of {HIGH}, so only even ones are tried.")
-        warn(caveats[-1])
-        line = each.line(_EVEN)
-    if line is None:
-        check_followed(script, each.low)
+        multiple, second, sizes = 2, 2 * LOW, _EVEN
+        only_even = [f"{script.name} takes no batch of {HIGH}, so only even ones are tried."]
+        warn(only_even[0])
+        line = each.line(sizes)
+    if line is None and each.settle():
+        line = each.line(sizes)
+    low = each.low.trace
     high = each.at(second) if line is None else line.high
     if low.sizes == high.sizes:
         raise ScriptFailed(
@@ -105,7 +106,7 @@ def _trace_from_the_smallest(
             rule = _checked_rule(each, multiple)
         except NotAffine as error:
             warn(f"{error}; tracing each batch size separately")
-    return ScriptTraces(each, rule, low, high, multiple, caveats)
+    return ScriptTraces(each, rule, low, high, multiple, [*low.caveats, *only_even])
 
 
 @dataclass(eq=False)

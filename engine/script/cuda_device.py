@@ -12,6 +12,8 @@ be is noted on its storage, which views, ``Parameter.data`` and saved tensors sh
   place. C++ goes on reading ``cpu``, so all that moves a tensor between places is done here.
 
 Tensors without a noted place are on the host, and take no GPU memory.
+
+Data are real tensors while they are loaded; see :mod:`.data_on_gpu`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any, cast
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ..parallel.group_recorder import own_part
 from ..tracing.operations import tensors_in
@@ -211,7 +214,7 @@ def move(
     return _copy(tensor, options)
 
 
-def _wanted(
+def wanted_place(
     args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[torch.device | None, dict[str, Any]]:
     """The device that ``Tensor.to`` is given, and its other arguments by name."""
@@ -246,10 +249,11 @@ def _device(tensor: torch.Tensor) -> torch.device:
     return CUDA
 
 
-def _moved_to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def moved_to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """``Tensor.to``."""
     if _running.operators:
         return _to(tensor, *args, **kwargs)
-    wanted, given = _wanted(args, kwargs)
+    wanted, given = wanted_place(args, kwargs)
     if wanted is None or wanted.type == tensor.device.type:
         if wanted is not None:
             _check_ordinal(wanted)
@@ -265,21 +269,22 @@ def _moved_to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     )
 
 
-def _to_cuda(
+def to_cuda(
     tensor: torch.Tensor,
     device: Any = None,
     non_blocking: bool = False,
     *,
     memory_format: torch.memory_format = torch.preserve_format,
 ) -> torch.Tensor:
+    """``Tensor.cuda``."""
     there = CUDA if device is None else as_device(device)
-    return _moved_to(tensor, there, non_blocking=non_blocking, memory_format=memory_format)
+    return moved_to(tensor, there, non_blocking=non_blocking, memory_format=memory_format)
 
 
 def _to_cpu(
     tensor: torch.Tensor, *, memory_format: torch.memory_format = torch.preserve_format
 ) -> torch.Tensor:
-    return _moved_to(tensor, CPU, memory_format=memory_format)
+    return moved_to(tensor, CPU, memory_format=memory_format)
 
 
 def _typed(tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -291,7 +296,7 @@ def _typed(tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -
         return _type(tensor, dtype, *args, **kwargs)
     name = tensor_type_name(dtype)
     there = CUDA if ".cuda." in name else CPU
-    return _moved_to(tensor, there, _type(torch.empty(0), name.replace(".cuda", "")).dtype)
+    return moved_to(tensor, there, _type(torch.empty(0), name.replace(".cuda", "")).dtype)
 
 
 def _new_beside(tensor: torch.Tensor, data: Any, **options: Any) -> torch.Tensor:
@@ -299,7 +304,7 @@ def _new_beside(tensor: torch.Tensor, data: Any, **options: Any) -> torch.Tensor
     wanted = options.pop("device", None)
     needs_gradient = options.pop("requires_grad", False)
     made = _new_tensor(tensor, data, **options)
-    placed = _moved_to(made, tensor.device if wanted is None else as_device(wanted))
+    placed = moved_to(made, tensor.device if wanted is None else as_device(wanted))
     return placed.requires_grad_(needs_gradient)
 
 
@@ -307,7 +312,7 @@ def _new_of_old(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor
     """``Tensor.new``, which C++ makes on the host where it is given the numbers."""
     device = kwargs.pop("device", None)
     made: torch.Tensor = _new(tensor, *args, **kwargs)
-    return _moved_to(made, tensor.device if device is None else as_device(device))
+    return moved_to(made, tensor.device if device is None else as_device(device))
 
 
 _METHODS: dict[str, Any] = {
@@ -315,11 +320,11 @@ _METHODS: dict[str, Any] = {
     "is_cuda": property(lambda tensor: tensor.device.type == "cuda"),
     "is_cpu": property(lambda tensor: tensor.device.type == "cpu"),
     "get_device": lambda tensor: 0 if tensor.is_cuda else -1,
-    "to": _moved_to,
-    "cuda": _to_cuda,
+    "to": moved_to,
+    "cuda": to_cuda,
     "cpu": _to_cpu,
     "type": _typed,
-    "type_as": lambda tensor, other: _moved_to(tensor, other.device, other.dtype),
+    "type_as": lambda tensor, other: moved_to(tensor, other.device, other.dtype),
     "new": _new_of_old,
     "new_tensor": _new_beside,
     "share_memory_": lambda tensor: tensor,
@@ -328,6 +333,11 @@ _METHODS: dict[str, Any] = {
     "record_stream": lambda tensor, stream: None,
 }
 """Attributes and methods of a fake tensor that depend on its place."""
+
+
+def modes_of_places() -> list[DeviceMode]:
+    """The active modes that note places: one, or none."""
+    return [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, DeviceMode)]
 
 
 def _by_place(group: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ where :mod:`engine.tracing.lowering` has put CUDA's rules.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
@@ -284,6 +284,17 @@ def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Callable[...
     }
 
 
+def _joined(
+    tensors: Sequence[torch.Tensor], dim: int, destination: int | str | None, **_: Any
+) -> torch.Tensor:
+    """``comm.gather``, as ``nn.DataParallel`` brings gradients back to where its inputs were.
+
+    -1 is the host. Source: torch/csrc/cuda/comm.cpp.
+    """
+    joined = torch.cat(list(tensors), dim)
+    return joined.cpu() if destination in (-1, "cpu") else joined
+
+
 @contextmanager
 def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
     """Let ``torch.cuda`` answer for this GPU, for as long as the context lasts.
@@ -320,6 +331,7 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
             for name in names:
                 replace_function(module, name, lambda **_: 0)
         replace_function(torch.nn.parallel.comm, "scatter", lambda tensor, **_: (tensor.cuda(),))
+        replace_function(torch.nn.parallel.comm, "gather", _joined)
         for owner, name, value in (
             (torch.backends.cuda, "is_built", lambda: True),
             (torch.backends.mps, "is_available", lambda: False),

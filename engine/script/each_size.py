@@ -13,7 +13,7 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
 from .placeholders import FIRST, OTHERS, Line, Placeholders, Values, first_that_runs
 from .request import Script
-from .trace import CannotTrace, begin, follow
+from .trace import CannotTrace, begin, check_followed, follow
 
 
 class EachSize:
@@ -44,7 +44,7 @@ class EachSize:
         beside: tuple[int, int] | None = None,
     ) -> None:
         self._begin = partial(begin, script, behaviour=behaviour, gpu=gpu)
-        self._name = script.name
+        self._script = script
         expected = behaviour is not None, FIRST.at
         begun = {} if beside is None else {beside: self._begin_others(beside, *expected)}
         self.low = follow(script, smallest, behaviour, gpu, smallest)
@@ -54,7 +54,24 @@ class EachSize:
         self.traces = {smallest: self.low.trace}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name!r}, batch_sizes={[*self.traces]})"
+        return f"{type(self).__name__}({self._script.name!r}, batch_sizes={[*self.traces]})"
+
+    def settle(self) -> bool:
+        """Check values at the smallest batch size; whether they had to be chosen.
+
+        Then all sizes are traced anew, with the chosen ones.
+
+        Raises:
+            CannotTrace: If memory depends on values that may be of any size.
+        """
+        settled = check_followed(self._script, self.low)
+        if settled is self.low:
+            return False
+        self.low = settled
+        self._found = settled.shows_gpu, settled.values.placeholders.at
+        self._begun = {}
+        self.traces = {settled.trace.batch_size: settled.trace}
+        return True
 
     def at(self, batch_size: int) -> Trace:
         if batch_size not in self.traces:

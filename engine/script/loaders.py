@@ -21,10 +21,11 @@ from ..core.errors import InvalidInput
 from ..tracing.apart import runs_apart
 from ..tracing.beside import runs_beside
 from ..versions.patches import patched
+from .cuda_device import CUDA, on_gpu
 from .evaluated import EvaluatedData, batches_of
 from .feeding import BatchesRead
 from .largest_samples import LargestSamples, own_draws, samples_alike
-from .own_batches import OwnBatches, chooses_itself
+from .own_batches import USUAL_SIZE, OwnBatches, chooses_itself, size_name
 from .values import loading
 
 ENOUGH_BATCHES = 64
@@ -300,7 +301,7 @@ def _filled(batch: Mapping[Any, Any], content: dict[Any, Any]) -> Any:
 
 
 def _arrived(tensor: torch.Tensor) -> torch.Tensor:
-    place, dtype = tensor.device, tensor.dtype
+    place, dtype = CUDA if on_gpu(tensor) else tensor.device, tensor.dtype
     new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device=place)
     if not isinstance(new, FakeTensor):
         return new.copy_(tensor)
@@ -316,22 +317,23 @@ def _arrived(tensor: torch.Tensor) -> torch.Tensor:
 def give_batch_size(loader: DataLoader[Any], batch_size: int) -> None:
     """Let a loader that is made already load batches of another size."""
     if loader.batch_sampler is not None:
-        vars(loader.batch_sampler)["batch_size"] = batch_size
-    vars(loader)["batch_size"] = batch_size
+        vars(loader.batch_sampler)[size_name(loader.batch_sampler)] = batch_size
+    vars(loader)[USUAL_SIZE] = batch_size
 
 
 def _resize(named: dict[str, Any], batch_size: int) -> None:
     """Give a loader another batch size, before it is made."""
     sampler = named.get("batch_sampler")
     if sampler is not None:
-        sampler.batch_size = batch_size
+        setattr(sampler, size_name(sampler), batch_size)
     else:
         named["batch_size"] = batch_size
 
 
 def batch_size_of(loader: DataLoader[Any]) -> int | None:
     """The samples in a batch; ``None`` if the loader does not say."""
-    size = getattr(loader.batch_sampler, "batch_size", loader.batch_size)
+    sampler = loader.batch_sampler
+    size = getattr(sampler, size_name(sampler), loader.batch_size)
     return size if isinstance(size, int) else None
 
 

@@ -52,6 +52,7 @@ from ..versions.patches import patched
 from .compiled import runs_compiled, uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
+from .data_on_gpu import data_on_the_gpu
 from .nested import padding_kept
 from .paged_state import paged_state
 from .placeholders import Values
@@ -128,6 +129,7 @@ def pretended_machine(
     values: Values | None = None,
     *,
     shows_gpu: bool = True,
+    takes_real: bool = False,
 ) -> Iterator[Machine]:
     """Let code run on fake tensors, on a machine with a GPU, for as long as the context lasts.
 
@@ -138,11 +140,14 @@ def pretended_machine(
         values: Values that code gets where it reads a tensor; they record where it does.
         shows_gpu: Whether code sees a GPU. If not, the CPU stands in its place: for code that never
             asks for one and trains on the CPU as if it were one.
+        takes_real: Whether code may use real tensors: all that a program has not made itself are
+            of its data, such as a window that its collate function keeps.
     """
     _device_constructors()  # it keeps a list of functions, which must not be of those patched here
     shows_gpu = shows_gpu and behaviour is not None
     machine = Machine(behaviour, shows_gpu)
     fake = ScriptValues()
+    fake.allow_non_fake_inputs = takes_real
     with ExitStack() as stack:
         stack.enter_context(seen_gpu(behaviour, gpu, machine))
         stack.enter_context(fake_tensors(fake))
@@ -161,6 +166,8 @@ def pretended_machine(
         if behaviour is not None:
             stack.enter_context(as_on_cuda(behaviour, runs_compiled))
             stack.enter_context(placing_tensors() if shows_gpu else _foreach_on_the_cpu())
+        if shows_gpu:
+            stack.enter_context(data_on_the_gpu())
         yield machine
 
 

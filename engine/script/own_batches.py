@@ -27,6 +27,11 @@ _NEAR = 0.97
 """Share of the most numbers from which a batch may be the largest: a budget is never filled to the
 end. Of these the one with the longest samples is, as attention may grow with their square."""
 
+USUAL_SIZE = "batch_size"
+"""Attribute of PyTorch's samplers that says how many samples a batch has."""
+_SIZES = {"batchsize", "trainbatchsize", "batchsz", "batch", "bs", "bsz", "bsize"}
+"""Names of the same in samplers of a script's own, without underscores."""
+
 Batch = Sequence[Any]
 
 
@@ -108,6 +113,17 @@ def chooses_itself(sampler: Any) -> bool:
         sampler = inner
     iterates: Any = getattr(type(sampler), "__iter__", None)
     return sampler is not None and iterates is not BatchSampler.__iter__
+
+
+def size_name(sampler: Any) -> str:
+    """Name of the attribute that says how many samples each batch of a sampler has."""
+    own = [
+        name
+        for name, value in getattr(sampler, "__dict__", {}).items()
+        if name.replace("_", "").lower() in _SIZES and type(value) is int
+    ]
+    is_told = isinstance(getattr(sampler, USUAL_SIZE, None), int)
+    return USUAL_SIZE if is_told or len(own) != 1 else own[0]
 
 
 def _epoch(sampler: Any, data: Any) -> _Epoch | None:

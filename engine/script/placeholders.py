@@ -2,8 +2,8 @@
 
 Fake tensors have shapes but no values. Where a script reads one (``loss.item()``, ``if loss > 1``,
 a sampler's seed), it gets a placeholder and goes on. Its steps are traced again with other
-placeholders: where the memory stays the same, it does not depend on the values; where it changes,
-there is no prediction, and the error names the line.
+placeholders: where the memory stays the same, it does not depend on the values. Where it changes,
+see :mod:`.largest_values`.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Placeholders:
         integer, real, truth: Placeholder of each type.
         apart: Largest difference between integers, so that a length computed from two of them is
             not always the same.
+        counts_all: Whether a count of what is true in a mask is as large as it can be.
         at: Other placeholders for some lines.
     """
 
@@ -78,11 +79,14 @@ class Placeholders:
     real: float = 1.0
     truth: bool = False
     apart: int = 0
+    counts_all: bool = False
     at: Mapping[Line, Placeholders] = field(default_factory=dict)
 
-    def of(self, dtype: torch.dtype, line: Line, differs: Random) -> Value:
-        """The placeholder for a value of that type that is read on that line."""
+    def of(self, dtype: torch.dtype, line: Line, differs: Random, most: int | None = None) -> Value:
+        """The placeholder for a value of that type, at most so large, that a line reads."""
         there = self.at.get(line, self)
+        if there.counts_all and most is not None:
+            return most
         if dtype is torch.bool:
             return there.truth
         if dtype.is_complex:
@@ -116,6 +120,7 @@ class Values:
         latest: The number format that was read last on each of these lines, the latest line last.
         drawn: Whether integers were drawn at random.
         types: The number formats that were read on each line.
+        uncounted: Lines that read an integer which is no count of what is true in a mask.
         operators: Number of operators that ran: how far the script got.
     """
 
@@ -127,6 +132,7 @@ class Values:
     latest: dict[Line, torch.dtype] = field(default_factory=dict)
     drawn: bool = False
     types: dict[Line, set[torch.dtype]] = field(default_factory=dict)
+    uncounted: set[Line] = field(default_factory=set)
     operators: int = 0
     _in_a_row: int = 0
     _losses: int = 0  # of a search: each is less than the one before
@@ -137,8 +143,12 @@ class Values:
         if not runs_beside():
             self.operators += 1
 
-    def answer(self, dtype: torch.dtype) -> Value:
+    def answer(self, dtype: torch.dtype, most: int | None = None) -> Value:
         """The placeholder for the line that is running.
+
+        Args:
+            dtype: The number format of what it reads.
+            most: The most that a count can be; ``None`` for what counts nothing.
 
         Raises:
             EndlessLoop: If that line does nothing but ask.
@@ -160,7 +170,9 @@ class Values:
         self.latest.pop(line, None)
         self.latest[line] = dtype
         self.types.setdefault(line, set()).add(dtype)
-        return self.placeholders.of(dtype, line, self._random)
+        if most is None and dtype is not torch.bool:
+            self.uncounted.add(line)
+        return self.placeholders.of(dtype, line, self._random, most)
 
     def _in_a_search(self, dtype: torch.dtype) -> Value | None:
         """The answer to an optimizer that searches by values; ``None`` to other code."""
@@ -223,10 +235,11 @@ class DependsOnValues(EngineError):
 
     Attributes:
         line: Line that reads it, in the user's own code.
+        read_at: Line that reads it, in whosever code.
     """
 
-    def __init__(self, line: Line) -> None:
-        self.line = line
+    def __init__(self, line: Line, read_at: Line) -> None:
+        self.line, self.read_at = line, read_at
         super().__init__(f"memory depends on a tensor's value, read at {line}")
 
 
@@ -314,7 +327,7 @@ def _compare_lines(
         only = replace(values.placeholders, at={**values.placeholders.at, line: other})
         passing = _may_pass(values.types[line])
         if _alike(begin_with(Values(only)), trace, passing) is False:
-            raise DependsOnValues(values.users[line])
+            raise DependsOnValues(values.users[line], line)
 
 
 def _may_pass(types: set[torch.dtype]) -> float:

@@ -74,7 +74,10 @@ def begin_trace(
     """
 
     def work(end: End[Trace], cuts: bool) -> None:
-        with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
+        whole = isinstance(program, Program)
+        with pretended_machine(
+            behaviour, gpu, values, shows_gpu=shows_gpu, takes_real=whole
+        ) as machine:
             follow_deepspeed(machine)
             Tracing(program, batch_size, machine, end, STEPS + one_more, cuts).run(refuse)
 
@@ -115,7 +118,9 @@ def find_loaders(
             loaders.step_ended()
 
         shows_gpu = behaviour is not None
-        with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
+        with pretended_machine(
+            behaviour, gpu, values, shows_gpu=shows_gpu, takes_real=True
+        ) as machine:
             follow_deepspeed(machine)
             _Patience(program, end)
             steps = ProgramSteps(program, None, step_ended)
@@ -264,8 +269,9 @@ class Tracing:
         self._early = EarlyEvaluations(
             self._loaders.evaluated,
             cuts,
-            lambda: 0 < self._steps.ended < STEPS - 1,
+            lambda: self._steps.ended > 0,
             self._recorder.kept,
+            lambda: self._recorder.trace.operations if self._steps.ended == STEPS - 1 else None,
         )
         self._loaders.before_read = self._early.before_read
         self._found: Trace | None = None

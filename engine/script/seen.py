@@ -12,7 +12,7 @@ from ..gpus import Gpu
 from ..parallel.interconnect import script_caveats
 from ..tracing.trace import Category, Trace
 from ..tracing.unsure import unsure_caveats
-from .placeholders import Values
+from .placeholders import Line, Values
 from .searches import assumed_of_searches
 from .unlike_steps import STEPS
 
@@ -112,10 +112,21 @@ def _name(optimizer: Optimizer) -> str:
     return f"{name} ({', '.join(sorted(chosen))})" if chosen else name
 
 
-def values_read(values: Values) -> list[str]:
-    """Sentences about lines that read values nobody knew, and what that means."""
+def values_read(values: Values, decided: Sequence[Line] = ()) -> list[str]:
+    """Sentences about lines that read values nobody knew, and what that means.
+
+    Args:
+        values: Values that were read.
+        decided: Lines whose values were chosen so that memory is at its largest.
+    """
     said = []
-    if lines := values.lines():
+    chosen = [str(values.users.get(line, line)) for line in decided]
+    if chosen:
+        said.append(
+            f"Memory depends on values read at {_listed(chosen)}. It was traced with those that "
+            "take the most: a step with others takes less."
+        )
+    if lines := [line for line in values.lines() if line not in chosen]:
         said.append(
             f"Placeholders stood for values read at {_listed(lines)}. Other placeholders give "
             "the same memory."

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -31,11 +31,12 @@ from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
 from .causes import missing_package, wants_network
 from .factory import TRACING, Factory, ScriptFailed
+from .largest_values import settle
 from .live import Live
 from .loaders import Feeding
 from .machine import fresh_accelerate, pretended_machine
 from .phase_peaks import WholeRun
-from .placeholders import BeginWith, DependsOnValues, Values, check_values, first_that_runs
+from .placeholders import BeginWith, DependsOnValues, Line, Values, first_that_runs
 from .process_group import processes_joined
 from .program import Program
 from .program_trace import begin_trace, find_loaders
@@ -83,9 +84,7 @@ def trace_script(
         ScriptFailed: If the factory does not return training steps.
         InvalidInput: If there is no such factory, or PyTorch refuses a batch of 1.
     """
-    followed = follow(script, batch_size, behaviour, gpu)
-    check_followed(script, followed)
-    return followed.trace
+    return check_followed(script, follow(script, batch_size, behaviour, gpu)).trace
 
 
 @dataclass(frozen=True)
@@ -93,17 +92,25 @@ class Followed:
     """A script's steps at one batch size, and how they were followed.
 
     Attributes:
-        trace: Trace of the steps.
+        traced: Trace of the steps, which does not tell what they read.
         values: Values that the script read, and got.
         shows_gpu: Whether it saw the GPU; not if it puts nothing there, and is traced as if all
             that it puts on the CPU were there.
         begin_with: Begins to trace that batch size with other values.
+        decided: Lines whose values were chosen so that memory is at its largest.
     """
 
-    trace: Trace
+    traced: Trace
     values: Values
     shows_gpu: bool
     begin_with: BeginWith
+    decided: tuple[Line, ...] = ()
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Trace of the steps."""
+        told = values_read(self.values, self.decided)
+        return replace(self.traced, caveats=[*self.traced.caveats, *told])
 
 
 def follow(
@@ -126,16 +133,18 @@ def follow(
         trace, values = first_that_runs(trace_with)
         if trace.sizes:
             break
-    told = replace(trace, caveats=[*trace.caveats, *values_read(values)])
-    return Followed(told, values, shows_gpu, begin_with)
+    return Followed(trace, values, shows_gpu, begin_with)
 
 
-def check_followed(script: Script, followed: Followed) -> None:
-    """Refuse steps whose memory depends on values."""
+def check_followed(script: Script, followed: Followed) -> Followed:
+    """The steps with the values that take the most memory; refuses those without a most."""
     try:
-        check_values(followed.begin_with, followed.trace, followed.values)
+        settled = settle(followed.begin_with, followed.traced, followed.values)
     except DependsOnValues as error:
         raise CannotTrace(f"{script.name} cannot be traced without running it: {error}") from error
+    if not settled.decided:
+        return followed
+    return replace(followed, traced=settled.trace, values=settled.values, decided=settled.decided)
 
 
 def begin(

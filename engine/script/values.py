@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
 from typing import Any, cast
@@ -34,6 +34,8 @@ from ..tracing.operator_mode import OperatorMode
 from ..tracing.whole_operators import arrives_whole, in_parts
 from ..versions.patches import patched
 from .chosen_indices import follow_indices, set_at_indices
+from .counts import follow_counts, most_of
+from .cuda_device import modes_of_places
 from .placeholders import Values
 from .routing import (
     counted,
@@ -65,6 +67,7 @@ class ScriptValues(KnownValues):
     """
 
     keeps_whole_reals = False  # a script's parameters are made among them
+    keeps_copies = True  # lengths may be read of buffers that are filled for each batch
     demands_hold = True
 
     def __init__(self) -> None:
@@ -165,7 +168,7 @@ class ValuesMode(OperatorMode):
             output = func(*args, **kwargs)
         except DataDependentOutputException:
             if func is _aten._local_scalar_dense.default:
-                return self._values.answer(args[0].dtype)
+                return self._values.answer(args[0].dtype, most_of(args[0]))
             if func in _YES_OR_NO:
                 return self._values.answer(torch.bool)
             raise
@@ -175,6 +178,7 @@ class ValuesMode(OperatorMode):
                 raise
             return selected
         follow_indices(func, args, output, filled)
+        follow_counts(func, args, output)
         self._follow_choices(func, args, output, share)
         return output
 
@@ -293,10 +297,17 @@ def _counts(
 def loading() -> Iterator[None]:
     """Make real tensors, for data, for as long as the context lasts.
 
-    Fake ones that are there already go on answering, and may be mixed with them.
+    Fake ones that are there already go on answering, and may be mixed with them. Where any would be
+    is noted.
     """
     modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, ValuesMode)]
-    with _disable_current_modes(), modes[-1].beside_real() if modes else nullcontext():
+    with ExitStack() as stack:
+        places = modes_of_places()
+        stack.enter_context(_disable_current_modes())
+        for mode in modes[-1:]:
+            stack.enter_context(mode.beside_real())
+        for place in places:
+            stack.enter_context(place)
         yield
 
 

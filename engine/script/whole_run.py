@@ -99,7 +99,10 @@ def follow_run(
 
     def with_values(values: Values) -> WholeRun:
         def work(end: End[WholeRun], cuts: bool) -> None:
-            with pretended_machine(behaviour, gpu, values, shows_gpu=shows_gpu) as machine:
+            whole = isinstance(program, Program)
+            with pretended_machine(
+                behaviour, gpu, values, shows_gpu=shows_gpu, takes_real=whole
+            ) as machine:
                 follow_deepspeed(machine)
                 _Following(program, batch_size, machine, end, cuts).run(refuse)
 

@@ -42,6 +42,7 @@ _WRITTEN_DOWN = {
 }
 _PLAIN = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.memory_format}
 _CHOOSING = {_aten.index.Tensor, _aten.masked_select.default}
+_COPYING = _aten.copy_.default
 _MASKS = (torch.bool, torch.uint8)
 
 
@@ -50,6 +51,8 @@ class KeptValues(FakeTensorMode):
 
     keeps_whole_reals = True
     """Whether real numbers that are written down are kept: masks are, but parameters change."""
+    keeps_copies = False
+    """Whether whole numbers that are copied into a tensor without values are kept there."""
 
     def __enter__(self) -> Self:
         """Become the active mode; as inherited, but for CUDA's guard.
@@ -114,7 +117,22 @@ class KeptValues(FakeTensorMode):
             return self._view(func, types, of, args, kwargs)
         if _spreads(func, args):
             return self._without_values(func, types, args, kwargs)
-        return super().dispatch(func, types, args, kwargs)
+        output = super().dispatch(func, types, args, kwargs)
+        if func is _COPYING and self.keeps_copies:
+            self._copied(*args[:2])
+        return output
+
+    def _copied(self, target: Any, source: Any) -> None:
+        """Keep whole numbers that were copied into a tensor without values, which is no view."""
+        if not _is_known(source) or not isinstance(target, FakeTensor) or _is_known(target):
+            return
+        if target.dtype.is_floating_point or target.dtype.is_complex or target._is_view():
+            return
+        with _disable_current_modes():
+            kept = torch.empty(target.shape, dtype=target.dtype).copy_(source.constant)
+        if self.may_turn_const(kept):
+            target.constant = kept
+            self.fake_tensor_converter.add_constant_storage_mapping(target)
 
     def _without_values(
         self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -8,6 +8,9 @@ import torch
 from engine.script.tests.scripts import on_a10
 
 DEFAULT_TYPE, PLAIN = "torch.set_default_tensor_type", "torch.FloatTensor"
+IN_PARALLEL = (
+    "torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())(w.view(1, 2)).sum().backward(); x = w.grad"
+)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,7 @@ DEFAULT_TYPE, PLAIN = "torch.set_default_tensor_type", "torch.FloatTensor"
         "x = torch.nn.Linear(2, 2).to(0).weight",
         "x = torch.ones(3).to(torch.device(0))",
         "x = torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())(torch.ones(1, 2))",
+        f"w = torch.ones(1, 2, requires_grad=True, device='cuda'); {IN_PARALLEL}",
         "x = torch.cuda.FloatTensor(2, 3).fill_(1.0)",
         "x = torch.cuda.LongTensor([1, 2])",
         "x = torch.cuda.DoubleTensor(__import__('numpy').ones((2, 3)))",
@@ -73,6 +77,7 @@ def test_a_tensor_knows_that_it_is_on_the_gpu(code: str) -> None:
         "x = torch.empty(3, pin_memory=True)",
         "x = torch.ones(3).pin_memory()",
         "w = torch.ones(3, requires_grad=True); w.cuda().sum().backward(); x = w.grad",
+        f"w = torch.ones(1, 2, requires_grad=True); {IN_PARALLEL}",
         "x = torch.from_numpy(__import__('numpy').ones(3))",
     ],
 )

@@ -60,10 +60,20 @@ def test_one_that_keeps_something_of_each_batch_is_traced_to_its_end(
     assert long.values.operators >= short.values.operators + 10
 
 
-@pytest.mark.slow
-def test_one_in_the_last_traced_step_is_traced_to_its_end(tmp_path: Path) -> None:
-    short, long = traced(tmp_path, 10, at=1), traced(tmp_path, 20, at=1)
-    assert long.values.operators >= short.values.operators + 10
+@pytest.mark.parametrize("at", [1, 2])
+def test_one_in_a_later_step_takes_no_longer_either(tmp_path: Path, at: int) -> None:
+    short, long = traced(tmp_path, 10, at=at), traced(tmp_path, 200, at=at)
+    assert long.values.operators == short.values.operators
+    assert long.trace.sizes == short.trace.sizes
+
+
+def test_the_time_of_one_in_the_last_traced_step_is_that_of_all_its_batches(
+    tmp_path: Path,
+) -> None:
+    """As where each batch is run since it keeps a number on the host."""
+    cut, whole = (traced(tmp_path, 20, keeps, at=1) for keeps in ("pass", "kept.append(x.cpu())"))
+    work = [sum(one.flops for one in found.trace.operations) for found in (cut, whole)]
+    assert work[0] == work[1] > 0
 
 
 def test_one_of_few_batches_keeps_what_these_give(tmp_path: Path) -> None:

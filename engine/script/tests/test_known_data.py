@@ -11,6 +11,8 @@ from engine.allocator.caching import ALLOCATE
 from engine.script.program import Program
 from engine.script.tests.scripts import A10
 from engine.script.trace import trace_script
+from engine.tracing.lowering import CudaBehaviour
+from engine.tracing.trace import Trace
 
 _LANGUAGE_MODEL = """
 import torch
@@ -95,3 +97,96 @@ for images, same in DataLoader(Pairs({str(tmp_path / "labels")!r}), batch_size=8
 """
     )
     assert trace_script(Program.of(script), 8, A10).peak_of_last_step()
+
+
+_KEPT_BY_THE_DATA = """
+import sys
+import torch
+from torch.utils.data import DataLoader
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+windows = {}
+
+def window():
+    return windows.setdefault("one", torch.hann_window(64))
+
+class Holder:
+    def __init__(self, x):
+        self.parts = {"x": x}
+
+def collate(samples):
+    return %s
+
+model = torch.nn.Linear(64, 256).to(device)
+optimizer = torch.optim.Adam(model.parameters())
+data = [torch.randn(64) for _ in range(64)]
+for x in DataLoader(data, int(sys.argv[2]), collate_fn=collate):
+    x = x.parts["x"].to(device) if isinstance(x, Holder) else x.to(device)
+    loss = model(x * window().to(device)).square().sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("behaviour", [None, A10], ids=["CPU", "GPU"])
+def test_a_step_may_use_what_its_data_made_and_kept(
+    tmp_path: Path, behaviour: CudaBehaviour | None
+) -> None:
+    """As a window in a cache of a module, or tensors that an object of the script's holds."""
+
+    def peak(made: str) -> int:
+        path = tmp_path / "train.py"
+        path.write_text(_KEPT_BY_THE_DATA % made)
+        return trace_script(Program.of(path, (), "--batch"), 8, behaviour).peak_of_last_step()
+
+    plain = peak("torch.stack(samples)")
+    window = 64 * 4
+    assert abs(peak("torch.stack(samples) * window()") - plain) <= 2 * window
+    assert abs(peak("Holder(torch.stack(samples))") - plain) <= (0 if behaviour else 8 * window)
+
+
+_PUT_ON_THE_GPU = """
+import sys
+import numpy
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+class Data(Dataset):
+    x = numpy.ones((64, 64), "float32")
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        x, y = torch.from_numpy(self.x[index]), index %% 3
+        return %s
+
+model = torch.nn.Linear(64, 3).to(device)
+optimizer = torch.optim.Adam(model.parameters())
+for x, y in DataLoader(Data(), int(sys.argv[2])):
+    %s
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        "x.to(device), torch.tensor(y, device=device)",
+        "x.cuda(), torch.tensor(y).to(device, non_blocking=True)",
+        "torch.zeros(64, device=device) + x.to(device), torch.as_tensor(y, device='cuda')",
+        "(x / 2).to(device=device, dtype=torch.float16).float(), torch.LongTensor([y]).cuda()[0]",
+    ],
+)
+def test_data_may_be_put_on_the_gpu_where_they_are_loaded(tmp_path: Path, sample: str) -> None:
+    def trace(sample: str, then: str) -> Trace:
+        path = tmp_path / "train.py"
+        path.write_text(_PUT_ON_THE_GPU % (sample, then))
+        return trace_script(Program.of(path, (), "--batch"), 8, A10)
+
+    later = trace("x, y", "x, y = x.to(device), y.to(device)")
+    more = trace(sample, "pass").peak_of_last_step() - later.peak_of_last_step()
+    assert 0 <= more <= 8 * (64 * 4 + 8)  # the batch before, as long as the next one is loaded

@@ -102,6 +102,33 @@ def test_without_a_flag_the_sampler_is_named() -> None:
             loaders.feeding()
 
 
+class InBuckets:
+    """Sentences of about the same length, as many as an attribute says."""
+
+    def __init__(self, **attributes: object) -> None:
+        vars(self).update(attributes)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        size = next(value for name, value in vars(self).items() if "b" in name)
+        order = sorted(range(len(LENGTHS)), key=LENGTHS.__getitem__)
+        return iter([order[first : first + size] for first in range(0, len(order), size)])
+
+
+@pytest.mark.parametrize("name", ["batch_size", "bs", "bsz", "_batch_size", "batchSize", "batch"])
+def test_a_sampler_says_how_many_it_chooses_by_any_usual_name(name: str) -> None:
+    def first_batch(positions: tuple[int, ...], batch_size: int | None) -> tuple[int, Loaders]:
+        loaders = Loaders(positions, batch_size)
+        with loaders.followed(at_home=True):
+            sampler = InBuckets(**{name: 2, "epoch": 3, "drop_last": True})
+            loader = DataLoader(Sentences(), batch_sampler=sampler, collate_fn=padded)
+            samples = len(next(iter(loader)))
+            loaders.passed()
+        return samples, loaders
+
+    assert first_batch((), None)[1].feeding().batch_size == 2
+    assert first_batch((0,), 5)[0] == 5
+
+
 SCRIPT = """
 import sys
 import torch

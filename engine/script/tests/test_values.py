@@ -106,12 +106,9 @@ def test_reading_values_leaves_memory_equal_to_a_real_step(folder: Path, body: s
 @pytest.mark.parametrize(
     ("body", "line"),
     [
-        (f"{PLAIN}\n        if loss > 0: keep = torch.ones(9)", "if loss > 0"),
         (f"{PLAIN}\n        for _ in range(int(loss)): loss = loss + 1", r"range\(int\(loss"),
         (f"{PLAIN}\n        if loss.item() > 5: loss = loss * 2", r"loss\.item\(\) > 5"),
         (f"{PLAIN}\n        print(torch.zeros(loss.long().item()))", r"print\(torch.zeros"),
-        (f"{PLAIN}\n        if loss > 5: print(model(x).sum())", r"if loss > 5"),
-        (f"{PLAIN}\n        if loss > 5: model(x).sum().backward()", r"if loss > 5"),
     ],
 )
 def test_memory_that_depends_on_a_value_is_refused_with_the_line(
@@ -123,10 +120,58 @@ def test_memory_that_depends_on_a_value_is_refused_with_the_line(
 
 
 def test_of_several_lines_the_one_that_matters_is_told(folder: Path) -> None:
-    body = f"{PLAIN}\n        print(loss.item())\n        if loss < 3: loss = loss.exp()"
+    body = f"{PLAIN}\n        print(loss.item())\n        if loss.item() < 3: loss = loss.exp()"
     factory = written(folder, READING.replace("{body}", body))
-    with pytest.raises(CannotTrace, match=r"read at mine.py, line 14 \(if loss < 3"):
+    with pytest.raises(CannotTrace, match=r"read at mine.py, line 14 \(if loss.item\(\) < 3"):
         trace_script(factory, 8, A10)
+
+
+RESTART = """
+        codes = torch.rand(64, 64)
+        dead = codes.mean(1) > {limit}
+        if {any}:
+            drawn = torch.randint(0, 64, ({count},))
+            codes[dead] = codes[drawn] * 2
+        loss = model(x[:batch_size]).sum() + codes.mean()"""
+TAKES_MOST_WHERE = {
+    "a truth that keeps something": (
+        PLAIN + "\n        if x.mean() > {limit}: keep = torch.ones(999)",
+        None,
+    ),
+    "a truth": (PLAIN + "\n        if x.mean() > {limit}: loss = loss + model(x).sum()", None),
+    "no truth": (PLAIN + "\n        if x.mean() < {other}: loss = loss + model(x).sum()", None),
+    "another pass": (PLAIN + "\n        if x.mean() > {limit}: model(x).sum().backward()", None),
+    "another return": (
+        "loss = (lambda: 0 if not (x > {limit}).any() else model(x).sum())() + model(x[:9]).sum()",
+        None,
+    ),
+    "codes that died": (RESTART.replace("{any}", "dead.any()"), "int(dead.sum())"),
+    "as many": (RESTART.replace("{any}", "dead.any()"), "dead.sum().item()"),
+    "counted": (RESTART.replace("{any}", "dead.any()"), "torch.count_nonzero(dead)"),
+    "only counted": (RESTART.replace("{any}", "True"), "dead.long().bool().sum().item()"),
+}
+
+
+@pytest.mark.parametrize(("body", "count"), TAKES_MOST_WHERE.values(), ids=TAKES_MOST_WHERE)
+def test_of_two_truths_and_of_counts_those_that_take_most_are_predicted(
+    folder: Path, body: str, count: str | None
+) -> None:
+    """As on a real step whose values are such."""
+    limits = body.replace("{limit}", "-9").replace("{other}", "9").replace("{count}", str(count))
+    factory = written(folder, READING.replace("{body}", limits))
+    measured = cpu.run_trial(TrialOrder(factory, 8))
+    trace = trace_script(factory, 8, None)
+    assert trace.peak_by_category()[0] == measured.peak_allocated_bytes
+    (told,) = [caveat for caveat in trace.caveats if "Memory depends on values" in caveat]
+    assert "mine.py, line 1" in told
+
+
+def test_the_truth_that_takes_most_holds_at_every_batch_size(folder: Path) -> None:
+    body = PLAIN + "\n        if loss > 3: loss = loss + model(x[:batch_size] * 2).exp().sum()"
+    factory = written(folder, READING.replace("{body}", body))
+    found = trace_script_at_every_batch_size(factory, A10, print).at(32)
+    assert found.peak_by_category() == trace_script(factory, 32, A10).peak_by_category()
+    assert sum("Memory depends on values" in caveat for caveat in found.caveats) == 1
 
 
 def test_the_error_is_that_of_the_attempt_that_got_furthest(folder: Path) -> None:

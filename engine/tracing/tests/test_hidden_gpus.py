@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import engine
+from engine import script_analysis
+from engine.cli.main import main
 from engine.core.errors import EngineError
 from engine.prediction.side_by_side import processes_here
 from engine.script import program_trace
@@ -93,3 +95,29 @@ def test_fake_tensors_do_not_pretend_that_there_are_gpus(monkeypatch: pytest.Mon
         torch.zeros(2, requires_grad=True).sum().backward()
     assert called == []
     assert forks_can_trace()
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "hidden"),
+    [
+        ("predict --batch-size 8 --gpu a10", "predict_script", True),
+        ("analyze --current-batch-size 8 --gpu a10", "analyze_script", True),
+        ("plan --current-batch-size 8 --gpu a10", "plan_script", True),
+        ("analyze --current-batch-size 8", "analyze_script", False),
+    ],
+)
+def test_a_command_that_predicts_a_factory_sees_no_gpu(
+    command: str, function: str, hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is traced in that process; what is measured needs the GPU."""
+    told: list[str] = []
+
+    def run(*_: object, **__: object) -> None:
+        told.append("runs")
+        raise EngineError("that is enough")
+
+    monkeypatch.setattr(hidden_gpus, "hide_gpus", lambda: told.append("hides"))
+    monkeypatch.setattr(script_analysis, function, run)
+    name, *flags = command.split()
+    assert main([name, "--factory", "engine.examples.my_training:make_step", *flags]) == 1
+    assert told == (["hides", "runs"] if hidden else ["runs"])

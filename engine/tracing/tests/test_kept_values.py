@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import DynamicOutputShapeException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 
 from engine.tracing.known_values import KnownValues
 
@@ -81,6 +84,27 @@ def test_values_that_are_overwritten_by_unknown_ones_are_forgotten() -> None:
         mask[:] = torch.rand(4) > 0.5
         with pytest.raises(DynamicOutputShapeException):
             mask.nonzero()
+
+
+def test_whole_numbers_that_are_copied_into_a_buffer_are_kept_there() -> None:
+    """As a script fills its tensors of targets and lengths anew for each batch."""
+
+    class Keeping(KnownValues):
+        keeps_copies = True
+
+    with Keeping():
+        buffer = torch.empty(4, dtype=torch.int32)
+        buffer.resize_(3).copy_(torch.tensor([2, 0, 5]))
+        assert buffer.tolist() == [2, 0, 5]
+        buffer.copy_(torch.tensor([1, 0, 0]))
+        assert len(buffer.nonzero()) == 1
+        buffer[0] = torch.randint(2, (1,))[0]
+        part, reals = torch.empty(4, dtype=torch.int32), torch.empty(1)
+        part[:2].copy_(torch.tensor([1, 2]))
+        reals.copy_(torch.tensor([2]))
+        for unknown in (buffer, part, reals):
+            with pytest.raises((DynamicOutputShapeException, DataDependentOutputException)):
+                unknown.nonzero()
 
 
 def test_large_tensors_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
