@@ -26,6 +26,9 @@ from benchmarks.public.scripts import PublicScript, public_scripts
 from benchmarks.public.stand_ins import make_stand_ins
 
 FOLDER = ROOT / "var" / "public"
+_HEADINGS = (
+    "script", "repository", "outcome", "seconds", "CPU s", f"on {GPU}", "on the CPU",
+)  # fmt: skip
 _NUMBERS = ("seconds", "CPU s")
 
 
@@ -54,9 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     make_stand_ins(data)
     found = []
     for script in scripts:
-        one = judge(
-            script, checkouts, data, compares=options.real_steps, limit=options.limit
-        )
+        one = judge(script, checkouts, data, compares=options.real_steps, limit=options.limit)
         sys.stderr.write(f"{one.name}: {one.verdict} ({one.cpu_seconds} CPU s) {one.refused}\n")
         found.append(one)
     if options.json:
@@ -111,7 +112,7 @@ def table(found: Sequence[Outcome]) -> Table:
     """A row for each script, and a footer with the counts."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in summary(found).items())
     rows = Table(box=box.SIMPLE, title=f"Public scripts, for {GPU}", caption=counts)
-    for heading in ("script", "repository", "outcome", "seconds", "CPU s", f"on {GPU}", "on the CPU"):
+    for heading in _HEADINGS:
         rows.add_column(heading, justify="right" if heading in _NUMBERS else "left")
     for one in found:
         peak = "" if one.gpu_bytes is None else f"{one.gpu_bytes / 2**20:,.0f} MiB"
