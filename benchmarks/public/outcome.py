@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +20,8 @@ from benchmarks.public.scripts import PublicScript
 ROOT = Path(__file__).parents[2]
 GPU = "a10"
 LIMIT_SECONDS = 600
+LATE = 124
+"""Status of a command that was stopped, as ``timeout`` has it."""
 EXACT = 0.01
 """Share of the peak of real steps that a prediction may be off by, on the CPU."""
 
@@ -29,6 +33,7 @@ class Verdict(StrEnum):
     REFUSED = "refused in words"
     REFUSED_WRONGLY = "refused wrongly"
     WRONG = "wrong"
+    NO_ANSWER = "no answer in time"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Outcome:
         name, repository, path: Those of the script.
         verdict: Judgement.
         seconds: Time of the prediction, from the command to the answer.
+        cpu_seconds: Processor time of it, which hardly depends on what else the machine does.
         gpu_bytes: Predicted peak allocated on the GPU; ``None`` if there is none.
         refused: Reason why there is none.
         predicted_bytes, measured_bytes: Peaks on the CPU, of the trace and of real steps; ``None``
@@ -51,6 +57,7 @@ class Outcome:
     path: str
     verdict: Verdict
     seconds: float
+    cpu_seconds: float
     gpu_bytes: int | None = None
     refused: str = ""
     predicted_bytes: int | None = None
@@ -58,7 +65,14 @@ class Outcome:
     not_compared: str = ""
 
 
-def judge(script: PublicScript, checkouts: Path, data: Path, *, compares: bool) -> Outcome:
+def judge(
+    script: PublicScript,
+    checkouts: Path,
+    data: Path,
+    *,
+    compares: bool,
+    limit: float = LIMIT_SECONDS,
+) -> Outcome:
     """Predict a script, and compare the trace with real steps on the CPU.
 
     Args:
@@ -66,35 +80,47 @@ def judge(script: PublicScript, checkouts: Path, data: Path, *, compares: bool) 
         checkouts: Folder of the repositories.
         data: Folder of the stand-ins.
         compares: Whether to run real steps as well.
+        limit: Seconds for the answer, and again for the real steps.
     """
     _link(script, checkouts, data)
-    begun = time.perf_counter()
-    ran = _run(script, checkouts, data, "-m", "engine", *command(script, checkouts, data))
+    begun, used = time.perf_counter(), _cpu_seconds()
+    ran = _run(script, checkouts, data, limit, "-m", "engine", *command(script, checkouts, data))
     seconds = round(time.perf_counter() - begun, 1)
+    found: dict[str, Any] = {"cpu_seconds": round(_cpu_seconds() - used, 1)}
     if ran.returncode:
         refused = _error(ran.stderr)
-        expected = bool(script.refused) and script.refused in refused
-        verdict = Verdict.REFUSED if expected else Verdict.REFUSED_WRONGLY
-        return _outcome(script, verdict, seconds, refused=refused)
-    gpu_bytes = json.loads(ran.stdout)["peak_allocated_bytes"]
+        verdict = _verdict_without_answer(script, ran.returncode, refused)
+        return _outcome(script, verdict, seconds, refused=refused, **found)
+    found["gpu_bytes"] = json.loads(ran.stdout)["peak_allocated_bytes"]
     if not (compares and script.runs):
-        return _outcome(script, Verdict.PREDICTED, seconds, gpu_bytes=gpu_bytes)
+        return _outcome(script, Verdict.PREDICTED, seconds, **found)
     peaks = _run(
-        script, checkouts, data, "-m", "benchmarks.public", "--bytes-of", script.name,
+        script, checkouts, data, limit, "-m", "benchmarks.public", "--bytes-of", script.name,
         *("--checkouts", str(checkouts), "--data", str(data)),
     )  # fmt: skip
     if peaks.returncode:
         reason = _error(peaks.stderr)
-        return _outcome(
-            script, Verdict.PREDICTED, seconds, gpu_bytes=gpu_bytes, not_compared=reason
-        )
-    found = json.loads(peaks.stdout)
-    predicted, measured = found["predicted"], found["measured"]
+        return _outcome(script, Verdict.PREDICTED, seconds, not_compared=reason, **found)
+    compared = json.loads(peaks.stdout)
+    predicted, measured = compared["predicted"], compared["measured"]
     off = abs(predicted - measured) > EXACT * measured
     return _outcome(
-        script, Verdict.WRONG if off else Verdict.PREDICTED, seconds, gpu_bytes=gpu_bytes,
-        predicted_bytes=predicted, measured_bytes=measured,
+        script, Verdict.WRONG if off else Verdict.PREDICTED, seconds,
+        predicted_bytes=predicted, measured_bytes=measured, **found,
     )  # fmt: skip
+
+
+def _verdict_without_answer(script: PublicScript, status: int, refused: str) -> Verdict:
+    if status == LATE:
+        return Verdict.NO_ANSWER
+    expected = bool(script.refused) and script.refused in refused
+    return Verdict.REFUSED if expected else Verdict.REFUSED_WRONGLY
+
+
+def _cpu_seconds() -> float:
+    """Processor time of the commands that have ended, with what they started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def command(script: PublicScript, checkouts: Path, data: Path) -> list[str]:
@@ -122,7 +148,7 @@ def _link(script: PublicScript, checkouts: Path, data: Path) -> None:
 
 
 def _run(
-    script: PublicScript, checkouts: Path, data: Path, *arguments: str
+    script: PublicScript, checkouts: Path, data: Path, limit: float, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     """Run something of this repository where a script finds ``../data``, or ``data``."""
     folder = data / "beside" / "run"
@@ -138,19 +164,22 @@ def _run(
     own = "" if script.imports is None else str(checkouts / script.repository / script.imports)
     path = os.pathsep.join(filter(None, (str(ROOT), own, os.environ.get("PYTHONPATH", ""))))
     environment = {**os.environ, "PYTHONPATH": path, **script.variables(data)}
-    try:
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        late = f"no answer within {LIMIT_SECONDS} s"
-        return subprocess.CompletedProcess(arguments, 1, "", late)
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        try:
+            stdout, stderr = running.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)  # with the loaders that it has started
+            late = f"no answer within {limit:g} s"
+            return subprocess.CompletedProcess(arguments, LATE, "", late)
+    return subprocess.CompletedProcess(arguments, running.returncode, stdout, stderr)
 
 
 def _error(stderr: str) -> str:

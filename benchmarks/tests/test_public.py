@@ -83,6 +83,7 @@ def test_it_is_started_as_a_user_would(tmp_path: Path) -> None:
         ([_ran(1, "", "Trace\nerror: no DataLoader feeds the steps")], Verdict.REFUSED),
         ([_ran(1, "", "Trace\nerror: something else")], Verdict.REFUSED_WRONGLY),
         ([_ran(1)], Verdict.REFUSED_WRONGLY),
+        ([_ran(outcome.LATE, "", "no answer within 1 s")], Verdict.NO_ANSWER),
     ],
 )
 def test_an_outcome_is_judged(
@@ -97,3 +98,9 @@ def test_an_outcome_is_judged(
     assert summary([found])[verdict] == 1
     link = tmp_path / "checkouts" / "someone" / "something" / "Datasets"
     assert link.readlink() == tmp_path / "data" / "mnist"
+
+
+def test_a_command_that_takes_too_long_is_stopped_with_what_it_started(tmp_path: Path) -> None:
+    starts = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    ran = outcome._run(SCRIPT, tmp_path / "checkouts", tmp_path / "data", 0.2, "-c", starts)
+    assert (ran.returncode, ran.stderr) == (outcome.LATE, "no answer within 0.2 s")

@@ -8,9 +8,10 @@ as graphs are, the others decide: each is a little larger than the mean in every
 
 from __future__ import annotations
 
+import copy
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -38,6 +39,10 @@ _FIRST = 16
 _FEW, _DEVIATIONS = 32, 3.1
 """The mean of ``_FEW`` samples or more exceeds their expectation by ``_DEVIATIONS`` of its standard
 deviations about once in 1,000 batches (the normal distribution)."""
+
+MAX_DIFFERENT = 32
+"""Different samples in a batch that is evaluated where a script is followed. Reading one may take
+milliseconds, and test sets are read a thousand at a time."""
 
 Shape = tuple[int, ...]
 Shapes = dict[tuple[object, ...], Shape]
@@ -67,10 +72,12 @@ class LargestSamples:
 
     Attributes:
         caveats: Caveats that an answer has to state.
+        different: Samples of a batch that are read; the others are like these. ``None`` for all.
     """
 
     def __init__(self) -> None:
         self.caveats: list[str] = []
+        self.different: int | None = None
         self._chosen: dict[int, _Chosen | None] = {}
 
     def put_into(self, batch: list[Any], sampler: BatchSampler) -> list[Any]:
@@ -117,8 +124,26 @@ def _seed(number: int) -> None:
     torch.default_generator.manual_seed(number)
 
 
+def _samples_at(data: Any, indices: Sequence[Any], different: int | None) -> list[Any]:
+    """The samples of a batch, of which at most ``different`` are read."""
+    if different is None or not all(isinstance(one, Hashable) for one in indices):
+        return [sample_at(data, one) for one in indices]
+    read = {one: sample_at(data, one) for one in [*dict.fromkeys(indices)][:different]}
+    like = list(read.values())
+    return [_copied(read.get(one, like[n % len(like)])) for n, one in enumerate(indices)]
+
+
+def _copied(sample: Any) -> Any:
+    """A sample whose containers are its own: collators take keys out of them."""
+    if isinstance(sample, Mapping):
+        return copy.copy(sample)
+    if type(sample) in (list, tuple):
+        return type(sample)(map(_copied, sample))
+    return sample
+
+
 @contextmanager
-def samples_alike() -> Iterator[None]:
+def samples_alike(largest: LargestSamples) -> Iterator[None]:
     """Let loaders read by :func:`sample_at`."""
     fetch: Any = _MapDatasetFetcher.fetch
 
@@ -126,7 +151,7 @@ def samples_alike() -> Iterator[None]:
         if not fetcher.auto_collation or hasattr(fetcher.dataset, "__getitems__"):
             _seed(0)  # a whole batch, read at once
             return fetch(fetcher, index)
-        return fetcher.collate_fn([sample_at(fetcher.dataset, one) for one in index])
+        return fetcher.collate_fn(_samples_at(fetcher.dataset, index, largest.different))
 
     with patched(
         _MapDatasetFetcher,

@@ -155,7 +155,7 @@ class Loaders:
                 why="of batches that the script chooses itself, the largest counts",
             ),
             _endless_batches(self._how_many, self.largest if at_home else None),
-            samples_alike() if at_home else nullcontext(),
+            samples_alike(self.largest) if at_home else nullcontext(),
         ):
             yield
 

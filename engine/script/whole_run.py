@@ -35,6 +35,7 @@ from .deepspeed import follow_deepspeed
 from .early_evaluation import EVALUATED_BATCHES
 from .evaluated import batches_of
 from .fork import watch
+from .largest_samples import MAX_DIFFERENT
 from .lasting_changes import before_lasting_changes
 from .later_epochs import LaterEpochs
 from .live import Live
@@ -228,6 +229,7 @@ class _Following(Tracing):
         """A batch is wanted; raises ``StopIteration`` where there shall be no more."""
         place = reading_place()
         self._places.read_at(place)
+        self._loaders.largest.different = None
         if not self._traces_on():
             self._later.reads_before(iterator)
             self._early.before_read(iterator)
@@ -247,6 +249,7 @@ class _Following(Tracing):
             self._take()
             self._run = self._evaluation.told(self._run)
             raise StopIteration
+        self._loaders.largest.different = MAX_DIFFERENT
 
     def _read_of_steps(self, iterator: Any) -> None:
         """Data that feeds steps is wanted: there is some for one step of each later epoch."""

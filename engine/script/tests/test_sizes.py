@@ -9,10 +9,15 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from torch.utils.data import BatchSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from engine.script.batch_sizes import trace_script_at_every_batch_size
-from engine.script.largest_samples import LargestSamples, own_draws, sample_at
+from engine.script.largest_samples import (
+    LargestSamples,
+    own_draws,
+    sample_at,
+    samples_alike,
+)
 from engine.script.program import Program
 from engine.script.tests.scripts import A10
 
@@ -173,3 +178,52 @@ def test_a_sample_is_drawn_alike_each_time_and_the_step_draws_on() -> None:
         assert sample_at(Drawn(), 4) != first
         assert sample_at(Drawn(), 3) == first
     assert torch.equal(torch.rand(3), expected)
+
+
+class Counted(Dataset[object]):
+    """Samples of a kind, which count how many of them were read."""
+
+    def __init__(self, make: Callable[[int], object]) -> None:
+        self.make, self.read = make, 0
+
+    def __len__(self) -> int:
+        return 500
+
+    def __getitem__(self, index: int) -> object:
+        self.read += 1
+        return self.make(index)
+
+
+def without_labels(samples: list[dict[str, object]]) -> torch.Tensor:
+    """Takes the labels out of the samples, as collators do."""
+    return torch.tensor([sample.pop("label") for sample in samples])
+
+
+def with_labels_in_pairs(samples: list[tuple[object, dict[str, object]]]) -> torch.Tensor:
+    return without_labels([target for _, target in samples])
+
+
+@pytest.mark.parametrize(
+    ("make", "collate"),
+    [
+        (lambda n: torch.full((2,), n), None),
+        (lambda n: (torch.full((2,), n), n), None),
+        (lambda n: {"label": n}, without_labels),
+        (lambda n: (torch.full((2,), n), {"label": n}), with_labels_in_pairs),
+    ],
+)
+@pytest.mark.parametrize(("different", "read"), [(None, 300), (400, 300), (7, 7)])
+def test_a_large_batch_may_be_made_of_few_samples(
+    make: Callable[[int], object],
+    collate: Callable[[list[object]], object] | None,
+    different: int | None,
+    read: int,
+) -> None:
+    data, largest = Counted(make), LargestSamples()
+    largest.different = different
+    with samples_alike(largest):
+        batch = next(iter(DataLoader(data, 300, collate_fn=collate)))
+    rows = batch[0] if isinstance(batch, list) else batch
+    assert len(rows) == 300
+    assert data.read == read
+    assert int(rows.float().unique().numel()) == read
