@@ -91,8 +91,8 @@ def _trace_from_the_smallest(
         caveats.append(f"{script.name} takes no batch of {HIGH}, so only even ones are tried.")
         warn(caveats[-1])
         line = each.line(_EVEN)
-    if line is None:
-        check_followed(script, each.low)
+    if line is None and check_followed(script, each.low):
+        each.take_any_values()
     high = each.at(second) if line is None else line.high
     if low.sizes == high.sizes:
         raise ScriptFailed(

@@ -51,6 +51,7 @@ class EachSize:
         self._found = self.low.shows_gpu, self.low.values.placeholders.at
         goes_on = self._found == expected and not self.low.trace.own_batches
         self._begun = begun if goes_on else {}
+        self._beside: dict[int, Trace] = {}  # with placeholders of their own
         self.traces = {smallest: self.low.trace}
 
     def __repr__(self) -> str:
@@ -77,6 +78,8 @@ class EachSize:
 
     def runs(self, batch_size: int) -> bool:
         """Whether the script takes batches of that size."""
+        if batch_size in self._beside:
+            return True
         try:
             self.at(batch_size)
         except CannotTrace:
@@ -97,9 +100,14 @@ class EachSize:
     def _other(self, size: int, begun: tuple[Values, Callable[[], Trace]]) -> Trace:
         values, traced = begun
         trace = traced()
+        self._beside[size] = trace
         if not values.read and not values.drawn:  # it would be alike with any placeholders
             self.traces.setdefault(size, trace)
         return trace
+
+    def take_any_values(self) -> None:
+        """Take over what other placeholders gave: at the smallest size, none made a difference."""
+        self.traces = self._beside | self.traces
 
     def _trace(self, size: int) -> Trace:
         def trace_with(values: Values) -> Trace:

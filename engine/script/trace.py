@@ -130,10 +130,14 @@ def follow(
     return Followed(told, values, shows_gpu, begin_with)
 
 
-def check_followed(script: Script, followed: Followed) -> None:
-    """Refuse steps whose memory depends on values."""
+def check_followed(script: Script, followed: Followed) -> bool:
+    """Refuse steps whose memory depends on values.
+
+    Returns:
+        Whether all that were tried gave the same.
+    """
     try:
-        check_values(followed.begin_with, followed.trace, followed.values)
+        return check_values(followed.begin_with, followed.trace, followed.values)
     except DependsOnValues as error:
         raise CannotTrace(f"{script.name} cannot be traced without running it: {error}") from error
 
