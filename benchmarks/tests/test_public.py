@@ -101,6 +101,7 @@ def test_an_outcome_is_judged(
 
 
 def test_a_command_that_takes_too_long_is_stopped_with_what_it_started(tmp_path: Path) -> None:
-    starts = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    sleeps = "'import time; time.sleep(60)'"
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleeps}])"
     ran = outcome._run(SCRIPT, tmp_path / "checkouts", tmp_path / "data", 0.2, "-c", starts)
     assert (ran.returncode, ran.stderr) == (outcome.LATE, "no answer within 0.2 s")

@@ -51,6 +51,7 @@ class EachSize:
         self._found = self.low.shows_gpu, self.low.values.placeholders.at
         goes_on = self._found == expected and not self.low.trace.own_batches
         self._begun = begun if goes_on else {}
+        self._beside: dict[int, Trace] = {}  # with placeholders of their own
         self.traces = {smallest: self.low.trace}
 
     def __repr__(self) -> str:
@@ -59,17 +60,20 @@ class EachSize:
     def settle(self) -> bool:
         """Check values at the smallest batch size; whether they had to be chosen.
 
-        Then all sizes are traced anew, with the chosen ones.
+        Then all sizes are traced anew, with the chosen ones. Where none makes a difference, what
+        was traced beside the smallest size with values of its own stands.
 
         Raises:
             CannotTrace: If memory depends on values that may be of any size.
         """
         settled = check_followed(self._script, self.low)
-        if settled is self.low:
+        if not settled.decided:
+            if settled.alike:
+                self.traces = self._beside | self.traces
             return False
         self.low = settled
         self._found = settled.shows_gpu, settled.values.placeholders.at
-        self._begun = {}
+        self._begun, self._beside = {}, {}
         self.traces = {settled.trace.batch_size: settled.trace}
         return True
 
@@ -94,6 +98,8 @@ class EachSize:
 
     def runs(self, batch_size: int) -> bool:
         """Whether the script takes batches of that size."""
+        if batch_size in self._beside:
+            return True
         try:
             self.at(batch_size)
         except CannotTrace:
@@ -114,6 +120,7 @@ class EachSize:
     def _other(self, size: int, begun: tuple[Values, Callable[[], Trace]]) -> Trace:
         values, traced = begun
         trace = traced()
+        self._beside[size] = trace
         if not values.read and not values.drawn:  # it would be alike with any placeholders
             self.traces.setdefault(size, trace)
         return trace

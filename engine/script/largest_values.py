@@ -29,11 +29,13 @@ class Settled:
         trace: Trace of the steps.
         values: Values that were read, and got.
         decided: Lines whose values were chosen so that memory is at its largest.
+        alike: Whether all other values gave the same, without an error.
     """
 
     trace: Trace
     values: Values
     decided: tuple[Line, ...] = ()
+    alike: bool = False
 
     def at(self, line: Line, there: Placeholders) -> Settled:
         """The same steps, which got the placeholder of a line because it was chosen."""
@@ -56,13 +58,13 @@ def settle(begin_with: BeginWith, trace: Trace, values: Values) -> Settled:
     settled = Settled(trace, values)
     while True:
         try:
-            check_values(begin_with, settled.trace, settled.values)
+            alike = check_values(begin_with, settled.trace, settled.values)
         except DependsOnValues as error:
             if len(settled.decided) == _MOST_LINES or not _is_bounded(settled.values, error):
                 raise
             settled = _largest(begin_with, settled, error.read_at)
         else:
-            return settled
+            return replace(settled, alike=alike)
 
 
 def _is_bounded(values: Values, error: DependsOnValues) -> bool:

@@ -295,7 +295,7 @@ def _alternatives(values: Values) -> list[Placeholders]:
     return found
 
 
-def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> None:
+def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> bool:
     """Make sure that other placeholders would have given the same trace.
 
     Where other values end the steps in an error, they are not those of a training run that goes on:
@@ -306,16 +306,24 @@ def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> None:
         trace: Trace that :func:`first_that_runs` returned.
         values: Values that it returned with the trace.
 
+    Returns:
+        Whether all others gave it, so that none ended the steps in an error either.
+
     Raises:
         DependsOnValues: If they give other allocations.
     """
     if not values.read and not values.drawn:
-        return
+        return True
     everywhere = [replace(other, at=values.placeholders.at) for other in OTHERS]
     begun = [begin_with(Values(placeholders)) for placeholders in everywhere]
-    for other, traced in zip(OTHERS, begun, strict=True):
-        if _alike(traced, trace) is not True:
-            _compare_lines(begin_with, trace, values, other)
+    differing = [
+        other
+        for other, traced in zip(OTHERS, begun, strict=True)
+        if _alike(traced, trace) is not True
+    ]
+    for other in differing:
+        _compare_lines(begin_with, trace, values, other)
+    return not differing
 
 
 def _compare_lines(

@@ -98,6 +98,7 @@ class Followed:
             that it puts on the CPU were there.
         begin_with: Begins to trace that batch size with other values.
         decided: Lines whose values were chosen so that memory is at its largest.
+        alike: Whether other values were tried, and all gave the same.
     """
 
     traced: Trace
@@ -105,6 +106,7 @@ class Followed:
     shows_gpu: bool
     begin_with: BeginWith
     decided: tuple[Line, ...] = ()
+    alike: bool = False
 
     @cached_property
     def trace(self) -> Trace:
@@ -143,7 +145,7 @@ def check_followed(script: Script, followed: Followed) -> Followed:
     except DependsOnValues as error:
         raise CannotTrace(f"{script.name} cannot be traced without running it: {error}") from error
     if not settled.decided:
-        return followed
+        return replace(followed, alike=settled.alike)
     return replace(followed, traced=settled.trace, values=settled.values, decided=settled.decided)
 
 

@@ -11,6 +11,7 @@ import torch
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script import placeholders
+from engine.script import trace as tracing
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import Factory
 from engine.script.tests.scripts import A10, on_a10, written
@@ -322,6 +323,34 @@ def test_a_larger_batch_may_check_values_that_a_smaller_one_does_not(folder: Pat
     found = trace_script_at_every_batch_size(factory, A10, warned.append).at(32)
     assert warned == []
     assert found.peak_by_category() == trace_script(factory, 32, A10).peak_by_category()
+
+
+@pytest.mark.parametrize(
+    ("loss", "sizes"),
+    [
+        ("(out @ out.T).sum()", [2, 2, 2, 3, 4, 67]),  # a square
+        ("out.sum() if batch_size < 64 else out.exp().sum()", [2, 2, 2, 3, 8, 67]),  # no rule
+        ("out.sum()", [2, 3, 67]),
+    ],
+)
+def test_sizes_are_traced_once_where_values_make_no_difference(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, loss: str, sizes: list[int]
+) -> None:
+    """At the smallest one, two more with other values show that, unless a line does."""
+    traced: list[int] = []
+    trace_once = tracing._trace
+
+    def counted(factory: Factory, batch_size: int, *args: object, **kwargs: object) -> object:
+        traced.append(batch_size)
+        return trace_once(factory, batch_size, *args, **kwargs)  # type: ignore[arg-type]  # as given
+
+    monkeypatch.setattr(tracing, "_trace", counted)
+    body = f"out = model(torch.randn(batch_size, 16)); loss = {loss}; print(loss.item())"
+    factory = written(folder, READING.replace("{body}", body))
+    found = trace_script_at_every_batch_size(factory, None, lambda message: None).at(8)
+    assert sorted(traced) == sizes
+    monkeypatch.undo()
+    assert found.peak_by_category() == trace_script(factory, 8, None).peak_by_category()
 
 
 def test_a_loop_that_only_values_end_is_followed_where_they_end_it(
