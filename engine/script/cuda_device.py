@@ -147,7 +147,10 @@ _MIXING = {
 def _operands_on_gpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an operator runs on the GPU. A single number may come from the host."""
     operands = tensors_in((args, kwargs))
-    refuse_sparse(func, operands)  # one that was made before has no storage to note a place on
+    if any(isinstance(one, FakeTensor) for one in operands):
+        refuse_sparse(func, operands)
+    # Real ones, which data may have, have no storage to note a place on, and are on the host.
+    operands = [one for one in operands if one.layout is torch.strided]
     if func._overloadpacket in _MIXING:
         return bool(operands) and on_gpu(operands[0])
     places = [(on_gpu(one), one.dim()) for one in operands if not _is_managed(one)]
