@@ -53,6 +53,7 @@ from .compiled import runs_compiled, uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
 from .data_on_gpu import data_on_the_gpu
+from .loaded_files import made_where_they_are_loaded
 from .nested import padding_kept
 from .paged_state import paged_state
 from .placeholders import Values
@@ -159,7 +160,7 @@ def pretended_machine(
         stack.enter_context(pretended_processes(machine.making))
         stack.enter_context(followed_shards(lambda: machine._recorder))
         for context in (
-            *(_quietly, _one_process, declared_without_gpu),
+            *(_quietly, _one_process, declared_without_gpu, made_where_they_are_loaded),
             *(_movable_modules, _copies, _foreach_on_fakes, _numbers_for_operators),
         ):
             stack.enter_context(context())

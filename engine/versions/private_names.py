@@ -148,6 +148,7 @@ torch.ops.c10d._reduce_scatter_base_
 torch.optim.adagrad._get_value
 torch.optim.adam._get_value
 torch.Tensor._make_wrapper_subclass
+torch.serialization._serialization_tls
 torch.testing._internal.distributed.fake_pg.FakeStore
 torch.UntypedStorage._cdata
 torch.utils._device._device_constructors
@@ -206,6 +207,12 @@ class Release:
 
 
 IN_SOME: Mapping[str, Release] = {
+    "torch.storage._StorageBase:_checkpoint_offset": Release(
+        "2.7", instead="scripts that load files onto the GPU are refused"
+    ),
+    "torch._utils._restore_device_fake_mode": Release(
+        "2.7", instead="scripts that load files onto the GPU are refused"
+    ),
     "torch._C._clear_DTensor_sharding_propagator_cache": Release(
         "2.10", instead="nothing, as that cache is not there"
     ),
