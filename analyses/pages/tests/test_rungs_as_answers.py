@@ -88,7 +88,9 @@ def test_the_headline_keeps_the_global_batch_and_offers_a_larger_one_beside_it(
     assert ladder.shown is not None
     assert ladder.shown.name == "bf16"
     html = page.get(f"/{analysis.pk}/").content.decode()
-    assert html.index('id="decision-title">Switch to bf16.<') < html.index('class="offers"')
+    assert html.index('id="decision-title" data-say>Switch to bf16.<') < html.index(
+        'class="offers"'
+    )
     kept, raised = html.split('<section class="offer')[1:3]
     for offer, words in (
         (kept, ("Keeps the global batch of 16", "3.4×", "Learning rate: as it is.", "Shown here")),
