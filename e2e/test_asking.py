@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from e2e import doing
 from e2e.browsing import Watch
@@ -81,6 +81,12 @@ def test_no_batch_yet_gets_one_to_start_with(site: Site, member: Account, open_p
     expect(page.get_by_label("Current batch size")).to_be_visible()
 
 
+def _wait_for_the_panel(page: Page) -> None:
+    """Wait until the panel is that of the settings; before, it is too pale to be read."""
+    expect(page.locator(".preview-old")).to_have_count(0)
+    expect(page.get_by_text("The settings are complete.")).to_be_visible()
+
+
 def test_texts_are_asked_for_by_clicks(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
     page.goto("/new/")
@@ -90,6 +96,7 @@ def test_texts_are_asked_for_by_clicks(site: Site, member: Account, open_page: O
     page.get_by_label("Prompt length").fill("256")
     expect(page.get_by_label("Optimizer", exact=True)).to_be_hidden()
     expect(page.get_by_text("Multi-GPU", exact=True)).to_be_hidden()
+    _wait_for_the_panel(page)
     look(page, "generating")
     page.get_by_role("button", name="Find the limits").click()
     assert doing.wait_for_verdict(page).startswith("Generate up to ")
@@ -106,6 +113,7 @@ def test_texts_are_asked_for_by_clicks(site: Site, member: Account, open_page: O
     expect(page.get_by_label("Texts at once")).to_be_hidden()
     expect(page.get_by_label("Sequence length")).to_be_hidden()
     page.get_by_label("Batch to check").fill("2")
+    _wait_for_the_panel(page)
     look(page, "longest-asked")
     page.get_by_role("button", name="Find the longest").click()
     assert doing.wait_for_verdict(page).startswith("Train with sequences of up to 1,024 tokens")
