@@ -17,7 +17,7 @@ from ..core.errors import EngineError
 from ..tracing.trace import Trace
 from .placeholders import BeginWith, DependsOnValues, Line, Placeholders, Values, check_values
 
-_MOST_LINES = 6
+_MAX_LINES = 6
 """Lines on which memory may depend; more are of a script that branches in each of its layers."""
 
 
@@ -60,7 +60,7 @@ def settle(begin_with: BeginWith, trace: Trace, values: Values) -> Settled:
         try:
             alike = check_values(begin_with, settled.trace, settled.values)
         except DependsOnValues as error:
-            if len(settled.decided) == _MOST_LINES or not _is_bounded(settled.values, error):
+            if len(settled.decided) == _MAX_LINES or not _is_bounded(settled.values, error):
                 raise
             settled = _largest(begin_with, settled, error.read_at)
         else:
