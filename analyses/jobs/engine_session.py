@@ -64,7 +64,7 @@ _MORE_TIME = {
     JobKind.PREDICT: "An analysis has more time.",
     JobKind.PLAN: "Try again once the workers are less busy, or raise PLAN_DEADLINE_SECONDS.",
 }
-"""What to do about a query that took too long."""
+"""Advice about a query that took too long."""
 
 
 def asked_of(lease: Lease) -> Asked:

@@ -1,4 +1,4 @@
-"""What ``torch.load`` reads, such as the checkpoint that a script goes on from.
+"""Files that ``torch.load`` reads, such as the checkpoint that a script goes on from.
 
 PyTorch reads no content of a file on fake tensors, and gives what it loads a device without making
 it there: nothing would be counted, and a device of CUDA's own would not go with places that are
@@ -89,7 +89,7 @@ def _location(saved: str) -> torch.device:
 
 
 class _Storage:
-    """What a function that is given as ``map_location`` puts somewhere."""
+    """A storage for a function that is given as ``map_location``, which puts it somewhere."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -1,4 +1,4 @@
-"""What torch.load reads counts where it is loaded, as it does on a machine with that GPU."""
+"""Files that torch.load reads count where they are loaded, as on a machine with that GPU."""
 
 from __future__ import annotations
 
