@@ -111,7 +111,7 @@ def choose_gpu(
     if left_out:
         emit(Log(left_out))
     on_each = partial(_on, request, traced=traced, experience=experience, prices=prices)
-    found = _on_each(compared, on_each, _without_repeats(emit))
+    found = _on_each(compared, on_each, _without_repeats(emit), partial(traced.groups, request))
     offers = [one for one in found if isinstance(one, Offer)]
     if not offers:
         raise _refusal(request, found)
@@ -150,27 +150,32 @@ def _comparable(request: AnalysisRequest, prices: Mapping[str, float]) -> tuple[
 
 
 def _on_each(
-    gpus: Sequence[Gpu], on_each: Callable[[Gpu, Emit], _Found], emit: Emit
+    gpus: Sequence[Gpu],
+    on_each: Callable[[Gpu, Emit], _Found],
+    emit: Emit,
+    groups: Callable[[Sequence[Gpu]], list[list[Gpu]]],
 ) -> list[_Found]:
     """The offer of each GPU, or why there is none, found side by side.
 
-    The first one is traced here, so that the processes share its traces. Those of one compute
-    capability are traced alike, so one process finds them all.
+    The first one is traced here, so that the processes share its traces.
+
+    Args:
+        gpus: The GPUs.
+        on_each: Finds the offer of one.
+        emit: Receives what is told on the way.
+        groups: Divides GPUs among processes.
     """
     found = {gpu.name: on_each(gpu, emit) for gpu in gpus[:1]}
-    tasks: SideBySide[str, tuple[list[_Found], list[Event]]] = SideBySide(processes_here())
-    alike: dict[float, list[Gpu]] = {}
-    for gpu in gpus[1:]:
-        alike.setdefault(gpu.compute_capability, []).append(gpu)
-    # More memory takes longer to fill, and what takes longest goes first.
-    for some in sorted(alike.values(), key=lambda each: -sum(gpu.total_bytes for gpu in each)):
-        tasks.add(some[0].name, partial(_of_some, some, on_each))
-    by_first = {some[0].name: some for some in alike.values()}
-    for first, result in tasks.results():
+    tasks: SideBySide[tuple[str, ...], tuple[list[_Found], list[Event]]] = SideBySide(
+        processes_here()
+    )
+    for some in groups(gpus[1:]):
+        tasks.add(tuple(gpu.name for gpu in some), partial(_of_some, some, on_each))
+    for names, result in tasks.results():
         if isinstance(result, EngineError):
             raise result
         values, events = result
-        found |= zip((gpu.name for gpu in by_first[first]), values, strict=True)
+        found |= zip(names, values, strict=True)
         for event in events:
             emit(event)
         emit(Stage("search", len(found) / len(gpus)))

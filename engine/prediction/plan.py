@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from ..allocator.options import AllocatorOptions
@@ -37,8 +36,8 @@ from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here
 from .work import StepTime
 
-Tasks = SideBySide[Combination | float | str, Reached | list[GpuOption] | int | str | None]
-"""Combinations of moves, the GPUs of one compute capability, and what is looked for by name."""
+Tasks = SideBySide[Combination | frozenset[str] | str, Reached | list[GpuOption] | int | str | None]
+"""Combinations of moves, GPUs of some names, and what is looked for by name."""
 
 MAX_TRIED = 16
 """Combinations of moves; each takes seconds."""
@@ -106,7 +105,7 @@ def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: 
     on_each = partial(_options, request, here, predictions, speed_today)
     every = known_gpus(request.launch_microseconds)
     gpus = (every if here is None else every | {here.name: here}).values()
-    rungs, options, named = _found(climb, gpus, on_each, emit)
+    rungs, options, named = _found(climb, partial(traced.groups, request, gpus), on_each, emit)
     left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None
     name = request.workload.preset.display_name
     found = compared(name, request, here, options, speed_today)
@@ -125,7 +124,7 @@ _SEQUENCE, _MODEL = "longest sequence", "largest sibling"
 
 def _found(
     climb: Climb | None,
-    gpus: Iterable[Gpu],
+    groups: Callable[[], list[list[Gpu]]],
     on_each: Callable[[Sequence[Gpu]], list[GpuOption]],
     emit: Emit,
 ) -> tuple[list[Rung], list[GpuOption], dict[str, Any]]:
@@ -133,15 +132,14 @@ def _found(
 
     Args:
         climb: ``None`` without a current GPU.
-        gpus: Every GPU.
+        groups: Every GPU, divided among processes once the workload was traced for its own.
         on_each: Predicts the workload on some GPUs.
         emit: Receives the rungs as they are found.
     """
     tasks: Tasks = SideBySide(processes_here(), _NICENESS)
     rungs = _Rungs(climb, tasks, emit) if climb else None
-    alike = groupby(sorted(gpus, key=_capability), _capability)
-    for capability, some in alike:
-        tasks.add(capability, partial(on_each, list(some)))
+    for some in groups():
+        tasks.add(frozenset(gpu.name for gpu in some), partial(on_each, some))
     if climb is not None:
         tasks.add(_SEQUENCE, partial(longest_sequence, climb))
         tasks.add(_MODEL, partial(largest_sibling, climb))
@@ -161,10 +159,6 @@ def _found(
         elif isinstance(key, str):
             named[key] = result
     return rungs.shown if rungs else [], [options[gpu] for gpu in GPUS], named
-
-
-def _capability(gpu: Gpu) -> float:
-    return gpu.compute_capability
 
 
 class _Rungs:

@@ -60,13 +60,17 @@ class Family:
 
     def includes(self, behaviour: CudaBehaviour) -> bool:
         """Whether a trace with this behaviour would come out the same."""
-        for (name, args, kwargs), result in self.lookups.items():
-            value = getattr(behaviour, name)
-            if callable(value):
-                value = value(*args, **dict(kwargs))
-            if name not in _SIZED and value != result:
-                return False
-        return True
+        decisive = [result for (name, *_), result in self.lookups.items() if name not in _SIZED]
+        return self.decisions_of(behaviour) == decisive
+
+    def decisions_of(self, behaviour: CudaBehaviour) -> list[Any]:
+        """Results of the look-ups with this behaviour, but for those that decide sizes alone."""
+        decisions = []
+        for name, args, kwargs in self.lookups:
+            if name not in _SIZED:
+                value = getattr(behaviour, name)
+                decisions.append(value(*args, **dict(kwargs)) if callable(value) else value)
+        return decisions
 
     @property
     def count(self) -> int:

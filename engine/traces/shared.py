@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import cast
@@ -41,17 +41,21 @@ class CachedOnDisk:
             families.append(Family(lookups, rule, workspace_bytes))
         return families
 
-    def traced_once(self) -> AbstractContextManager[bool]:
-        """:meth:`TraceFiles.traced_once` of this workload."""
-        return self.files.traced_once(self.workload)
+    def traced_once(self, behaviour: CudaBehaviour) -> AbstractContextManager[bool]:
+        """:meth:`TraceFiles.held` by the process that traces this workload for such a GPU.
+
+        Another kind of GPU may be traced meanwhile, as it most likely is traced otherwise.
+        """
+        return self.files.held(self.workload, f"traced {behaviour.compute_capability}")
 
     def save(self, family: Family) -> None:
         """Save traces beside those for other kinds of GPU."""
-        saved = self.files.load(self.workload, self.warn) or []
-        # Those for the same kind of GPU had fewer look-ups, or as many.
-        others = [one for one in saved if not one[0].items() <= family.lookups.items()]
-        traces = [*others, (family.lookups, family.source, family.workspace_bytes)]
-        self.files.save(self.workload, traces, self.warn)
+        with self.files.held(self.workload, "saved"):
+            saved = self.files.load(self.workload, self.warn) or []
+            # Those for the same kind of GPU had fewer look-ups, or as many.
+            others = [one for one in saved if not one[0].items() <= family.lookups.items()]
+            traces = [*others, (family.lookups, family.source, family.workspace_bytes)]
+            self.files.save(self.workload, traces, self.warn)
 
 
 class SharedTraces:
@@ -88,6 +92,16 @@ class SharedTraces:
         self.at(LOW, behaviour)
         return Kept(OnGpu(self, behaviour))
 
+    def kind_of(self, behaviour: CudaBehaviour) -> tuple[bool, Hashable]:
+        """Whether a GPU's traces are at hand, and what is equal for GPUs that are traced alike.
+
+        The look-ups of the first traces tell it: most of them are made for every GPU.
+        """
+        if not self.families:
+            return False, behaviour.compute_capability
+        decisions = repr(self.families[0].decisions_of(behaviour))
+        return any(one.includes(behaviour) for one in self.families), decisions
+
     def at(self, batch_size: int, behaviour: CudaBehaviour) -> Trace:
         """The trace at a batch size for a GPU's behaviour: shared, found on disk, or made."""
         trace = self._found(batch_size, behaviour)
@@ -95,7 +109,7 @@ class SharedTraces:
             return trace
         if self.on_disk is None:
             return self._made(batch_size, behaviour)
-        with self.on_disk.traced_once() as waited:
+        with self.on_disk.traced_once(behaviour) as waited:
             trace = self._found(batch_size, behaviour) if waited else None
             return self._made(batch_size, behaviour) if trace is None else trace
 

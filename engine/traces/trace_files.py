@@ -95,16 +95,21 @@ class TraceFiles:
             warn(f"traces are not kept in {self.folder}: {error}")
 
     @contextmanager
-    def traced_once(self, workload: Workload) -> Iterator[bool]:
-        """Keep other processes from tracing the same workload, for as long as the context lasts.
+    def held(self, workload: Workload, purpose: str) -> Iterator[bool]:
+        """Keep other processes from the same with this workload, for as long as the context lasts.
 
         Yields whether it waited for another one, whose traces may be saved now. A process that ends
         holds nobody back, whatever ended it. Where nothing can be written, nobody waits.
+
+        Args:
+            workload: The workload.
+            purpose: Work that one process at a time does with it.
         """
         waited = False
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = self._path(workload).with_suffix(_LOCK_SUFFIX).open("ab")
+            suffix = f".{purpose.replace(' ', '-')}{_LOCK_SUFFIX}"
+            file = self._path(workload).with_suffix(suffix).open("ab")
         except OSError:  # which save() tells of
             yield waited
             return

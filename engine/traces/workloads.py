@@ -7,7 +7,7 @@ predicts again and again keeps those of the last few workloads, and all processe
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import fields, replace
 from functools import partial
 from types import EllipsisType
@@ -15,10 +15,11 @@ from typing import Any
 
 from ..core.choices import Batching, Precision
 from ..events import Event, Log, Stage
+from ..gpus import Gpu
 from ..interface.request import AnalysisRequest
 from ..interface.workload import Workload
 from ..tracing.every_batch import NotAffine
-from ..tracing.lowering import CudaBehaviour
+from ..tracing.lowering import CudaBehaviour, behaviour_of
 from .batch_rule import LOW, trace_every_batch_size
 from .fullest import FullestStage, candidates
 from .lengths import OfEveryLength
@@ -144,6 +145,30 @@ class KeptTraces:
         if not self._traced:
             emit(Log("The same training step was traced before; reusing its traces"))
         return found
+
+    def groups(self, request: AnalysisRequest, gpus: Iterable[Gpu]) -> list[list[Gpu]]:
+        """GPUs in groups that one process each predicts.
+
+        Those that are traced alike and were not traced yet stay together and come first: several
+        processes would all trace the same. The others make as many groups as there are compute
+        capabilities, those with the most memory first, as that takes longer to fill.
+        """
+        batch_size = request.current_batch_size or request.batch_multiple
+        shared = self._shared(
+            _with_micro_batches(request, request.micro_batches_traced(batch_size))
+        )
+        kinds: dict[tuple[bool, Hashable], list[Gpu]] = {}
+        for gpu in gpus:
+            is_traced, decisions = shared.kind_of(behaviour_of(gpu))
+            kind = is_traced, gpu.compute_capability if is_traced else decisions
+            kinds.setdefault(kind, []).append(gpu)
+        return [
+            group
+            for _, group in sorted(
+                kinds.items(),
+                key=lambda kind: (kind[0][0], -sum(gpu.total_bytes for gpu in kind[1])),
+            )
+        ]
 
     def _accumulating(
         self, request: AnalysisRequest, behaviour: CudaBehaviour, micro_batches: int

@@ -8,13 +8,15 @@ import pytest
 
 from engine.allocator.options import AllocatorOptions
 from engine.gpus import GPUS
+from engine.interface.request import AnalysisRequest
 from engine.tests.shared import small_workload
 from engine.traces.batch_rule import trace_every_batch_size
 from engine.traces.families import Family
 from engine.traces.shared import SharedTraces
 from engine.traces.source import TraceSource
 from engine.traces.tracer import WholeModel, trace
-from engine.tracing.lowering import CudaBehaviour, cuda_behaviour
+from engine.traces.workloads import KeptTraces
+from engine.tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from engine.tracing.trace import Trace
 
 NAMES = ("t4", "a10", "l4", "h100")
@@ -68,6 +70,24 @@ def test_whether_blocks_repeat_is_checked_on_the_first_gpu_alone(
     for name in NAMES:
         shared.of(cuda_behaviour(GPUS[name].compute_capability))
     assert margins == [None, 2, 2, 2]
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+def test_gpus_that_are_traced_alike_stay_together_until_they_are_traced() -> None:
+    request = AnalysisRequest(small_workload("gpt2", precision="bf16-mixed"), gpu="a10")
+    gpus = [GPUS[name] for name in ("t4", "v100-32gb", "a10", "l4", "h100", "b200")]
+    traces = KeptTraces(files=None)
+
+    def names() -> list[set[str]]:
+        return [{gpu.name for gpu in group} for group in traces.groups(request, gpus)]
+
+    assert len(names()) == len(gpus)  # nothing is known yet but their compute capabilities
+    traces.of(request, behaviour_of(GPUS["a10"]), lambda _: None)
+    # In bf16 nothing is fused before 8.0. What is traced already is divided, most memory first.
+    assert names() == [{"t4", "v100-32gb"}, {"b200"}, {"h100"}, {"a10"}, {"l4"}]
+    traces.of(request, behaviour_of(GPUS["t4"]), lambda _: None)
+    assert len(names()) == len(gpus)
 
 
 @pytest.mark.slow

@@ -169,12 +169,23 @@ def test_who_asks_for_the_same_at_once_has_it_traced_once(
     assert first == second
 
 
+def test_another_kind_of_gpu_does_not_wait(files: TraceFiles, made: list[Precision]) -> None:
+    request = asked(precision="bf16-mixed")
+    with files.held(request.workload, "traced 8.6"):
+        traced(files, request, 7.5)  # fuses no attention in bf16
+    traced(files, request)
+    assert len(made) == 2
+    traced(files, request, 7.5)
+    traced(files, request)
+    assert len(made) == 2  # both are kept
+
+
 def test_nobody_waits_for_ever_for_another_process(
     files: TraceFiles, made: list[Precision], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.traces.trace_files.MAX_WAIT_SECONDS", 0.05)
     request = asked()
-    with files.traced_once(request.workload) as waited:
+    with files.held(request.workload, "traced 8.6") as waited:
         assert not waited
         traced(files, request)
     assert made == [Precision.FP32]
@@ -182,7 +193,7 @@ def test_nobody_waits_for_ever_for_another_process(
 
 def test_a_trace_that_fails_holds_nobody_back(files: TraceFiles) -> None:
     workload = small_workload("bert")
-    with pytest.raises(RuntimeError), files.traced_once(workload):
+    with pytest.raises(RuntimeError), files.held(workload, "traced"):
         raise RuntimeError
-    with files.traced_once(workload) as waited:
+    with files.held(workload, "traced") as waited:
         assert not waited
