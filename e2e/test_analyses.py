@@ -21,8 +21,11 @@ from engine.core.numbers import usd
 
 pytestmark = pytest.mark.e2e
 
-SLOW = {"model": "llama-3-8b", "gpu": "h100", "precision": "bf16-true"}
+WATCHED = {"model": "llama-3.2-3b", "gpu": "h100", "precision": "bf16-true"}
 """An analysis that takes long enough to watch, at a sequence length that was not traced before."""
+
+SLOW = WATCHED | {"model": "llama-3-8b"}
+"""One that takes long enough to be stopped; its advice would take minutes."""
 
 
 def _csv(page: Page, address: str) -> list[dict[str, str]]:
@@ -49,7 +52,7 @@ def test_an_analysis_shows_its_stages_and_then_what_it_tries(
 ) -> None:
     page = open_page(site, member)
     _without_predictions(page)
-    doing.analyze(page, **SLOW, sequence_length="384")
+    doing.analyze(page, **WATCHED, sequence_length="384")
     stages = page.get_by_role("list", name="Stages")
     expect(stages.get_by_text("Build")).to_be_visible()
     expect(stages.locator("[aria-current=step]")).to_contain_text(re.compile("Trace|Search"))
@@ -101,7 +104,7 @@ def test_an_analysis_updates_live_without_a_reload(
 ) -> None:
     page = open_page(site, member, **PHONE)
     _without_predictions(page)
-    doing.analyze(page, **SLOW, sequence_length="640")
+    doing.analyze(page, **WATCHED, sequence_length="640")
     page.evaluate("window.untouched = true")
 
     verdict = doing.wait_for_verdict(page)

@@ -158,7 +158,8 @@ def test_the_headline_offers_what_keeps_the_global_batch_and_what_raises_it(page
 
 def test_what_does_not_fit_gets_advice_too(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
-    doing.analyze(page, model="llama-3.2-1b", gpu="t4", precision="fp32", sequence_length="64")
+    small = {"model": "distilbert", "precision": "fp32", "sequence_length": "64"}
+    doing.analyze(page, **small, gpu="t4", memory_limit_bytes="1.2 GiB")
     expect(page.locator("#no-fit-title")).to_have_text(
         "No, it does not fit", timeout=doing.ANSWER_MS
     )
