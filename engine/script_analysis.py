@@ -41,23 +41,23 @@ from .prediction.predicted_analysis import (
     reporting_probe,
 )
 from .prediction.probe import computed, predict_memory, timed, with_peak_interval
-from .prediction.step_time import time_range
-from .prediction.work import StepTime
-from .records.comparison import RecordedFile
-from .script.batch_sizes import TracesOnGpus, told_by_loaders, trace_request
-from .script.factory import Factory, refuse_while_loading
-from .script.global_batch import kept_batch
-from .script.identity import hash_of_source, hash_of_traces
-from .script.live import Live
-from .script.phases import NOT_FOLLOWED, ScriptPhases
-from .script.request import ScriptRequest
-from .script.seen import about_the_trace
-from .script.step_time import (
+from .prediction.scripts.global_batch import kept_batch
+from .prediction.scripts.phases import NOT_FOLLOWED, ScriptPhases
+from .prediction.scripts.step_time import (
     micro_batches_of_script,
     on_recorded_host,
     profile_of_script,
     work_of_script,
 )
+from .prediction.step_time import time_range
+from .prediction.work import StepTime
+from .records.comparison import RecordedFile
+from .script.batch_sizes import TracesOnGpus, told_by_loaders, trace_request
+from .script.factory import Factory, refuse_while_loading
+from .script.identity import hash_of_source, hash_of_traces
+from .script.live import Live
+from .script.request import ScriptRequest
+from .script.seen import about_the_trace
 from .script.trace import CannotTrace
 from .traces.source import TraceSource
 from .tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour

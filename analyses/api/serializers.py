@@ -42,7 +42,7 @@ from engine.interface.request import FIELDS, AnalysisRequest
 from engine.interface.result import AnalysisResult
 from engine.interface.texts import TextResult
 from engine.interface.trial import Source, Trial
-from engine.recipes import FRAMEWORKS
+from engine.recipes import FRAMEWORKS, any_framework
 
 Field = serializers.Field[Any, Any, Any, Any]
 
@@ -126,8 +126,8 @@ def _collection(origin: Any, inside: tuple[Any, ...], options: dict[str, Any]) -
 
 RECIPE, FRAMEWORK = "recipe", "framework"
 _RECIPE = (
-    "The text of a recipe of axolotl, LLaMA-Factory, torchtune, TRL or ms-swift, in place of the "
-    "fields that it sets. Fields beside it win. It cannot refer to other files."
+    f"The text of a recipe of {any_framework()}, in place of the fields that it sets. Fields "
+    "beside it win. It cannot refer to other files."
 )
 
 EXAMPLE = OpenApiExample(

@@ -11,10 +11,10 @@ from analyses.charts.layout import PlotlyDict
 from analyses.charts.picture import Picture
 from analyses.charts.timeline import timeline_chart, timeline_description, timeline_note
 from analyses.figures.answered import answered
+from analyses.figures.settings import asked_fields, command_of, defaults_taken, settings_of
 from analyses.models import Analysis
 from analyses.pages.decision import Decision, decision_of
 from analyses.pages.first_screen import FirstScreen, first_screen
-from analyses.pages.settings import asked_fields, command_of, defaults_taken, settings_of
 from analyses.pages.text_answer import text_answer_of
 from analyses.results.recipes import recipe_of
 from analyses.results.stored import result_of, tokens_in, tried_batch

@@ -9,7 +9,7 @@ from typing import Any
 
 from analyses.charts.breakdown import used_bytes
 from analyses.charts.picture import Fit, fit_of
-from analyses.pages.settings import command_of
+from analyses.figures.settings import command_of
 from engine.answer.amounts import beyond_largest, of_the_gpu, trial_at
 from engine.answer.certificate import commands_of
 from engine.answer.figures import (

@@ -14,11 +14,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analyses import queries
+from analyses.figures.settings import asked_fields
 from analyses.jobs import plans
 from analyses.jobs.plans import plan_request
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.gpu_rows import GpuComparison, comparison_of, form_query
-from analyses.pages.settings import asked_fields
 from analyses.results.decided import advised, decided_moves, is_as_it_is, own_result
 from engine.answer.ladder import Learning, Rung, best_of, by_gain
 from engine.answer.offers import Offer, changed_title, kept_title

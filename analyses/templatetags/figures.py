@@ -12,8 +12,7 @@ from django.utils.safestring import SafeString
 from analyses import formatting
 from analyses.charts import breakdown
 from analyses.charts.sparkline import sparkline
-from analyses.figures import chips, columns
-from analyses.pages import settings
+from analyses.figures import chips, columns, settings
 from engine.core import numbers, sizes
 from engine.interface.trial import Source
 

@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.test import APIClient
 
+from analyses.figures.settings import command_of, settings_of
 from analyses.importing.document import contradictions
 from analyses.models import Analysis, CountedSavings, Status
 from analyses.notifications.message import of_ended
-from analyses.pages.settings import command_of, settings_of
 from analyses.savings.estimate import estimate_figures
 from analyses.tests.factories import make_analysis, make_request, make_result
 from engine.interface.request import AnalysisRequest

@@ -24,7 +24,7 @@ from ..core.errors import EngineError, InvalidInput, needing_the_engine
 from ..core.fields import Group
 from ..core.process import collect_rarely
 from ..gpus.checked import SECONDS
-from ..recipes import InvalidRecipe
+from ..recipes import InvalidRecipe, any_framework
 from ..versions.releases import check_releases, described, naming_untested
 from . import commands, text_commands, validate
 from .check import add_check_command
@@ -306,8 +306,8 @@ def _add(
         nargs = "?" if model.startswith("[") else None
         about = "one that `models` lists, org/name on the Hugging Face Hub, or your config.json"
         if nargs:
-            about += ", your own SCRIPT.py, its arguments after --, or a RECIPE.yaml of axolotl, "
-            about += "LLaMA-Factory, torchtune, TRL or ms-swift"
+            about += ", your own SCRIPT.py, its arguments after --, or a RECIPE.yaml of "
+            about += any_framework()
         parser.add_argument("model", metavar="MODEL", nargs=nargs, help=about)
     sections = {
         section: parser.add_argument_group(section.label)

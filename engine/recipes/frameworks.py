@@ -21,6 +21,13 @@ FRAMEWORKS: Mapping[str, Framework] = {
 }
 """By the names that ``--framework`` takes."""
 
+
+def any_framework() -> str:
+    """The titles of all of them, as a sentence lists them: ``axolotl, TRL or ms-swift``."""
+    *first, last = (one.title for one in FRAMEWORKS.values())
+    return f"{', '.join(first)} or {last}"
+
+
 _VERL = (
     "this is a recipe of verl, whose rollouts share the GPU with the actor: its inference engine "
     "takes rollout.gpu_memory_utilization of the GPU, by default half "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from analyses.figures.settings import settings_of
 from analyses.formatting import gpu_of
 from analyses.pages.compare.columns import Column
-from analyses.pages.settings import settings_of
 from analyses.results.decided import decided_moves
 from engine.answer.figures import COST, COST_AT_CURRENT, FIGURES, Figure
 from engine.core.numbers import UNKNOWN, difference, usd

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analyses.figures.settings import input_size
 from analyses.formatting import gpu_of, model_name
 from analyses.pages.compare.columns import Column, parts_of
 from analyses.pages.compare.rows import Cell, by_work, cell_of, overlap, setting_rows
-from analyses.pages.settings import input_size
 from analyses.results.decided import decided_fields
 from engine.answer import figures
 from engine.answer.figures import Better, Figure

@@ -52,7 +52,7 @@ from engine.interface.request import DEFAULTS, FIELDS
 from engine.interface.texts import SUGGESTED
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import SIZES
-from engine.recipes import FRAMEWORKS
+from engine.recipes import FRAMEWORKS, any_framework
 
 BATCH_TO_CHECK = "batch_to_check"
 """Stands for the current batch where the question is whether it fits, or the longest sequence."""
@@ -331,6 +331,9 @@ class AnalysisForm(forms.Form):
 
     def combinations(self) -> list[dict[str, object]]:
         return combinations()
+
+    def any_framework(self) -> str:
+        return any_framework()
 
     def model_facts(self) -> str:
         return model_facts(str(self["model"].value()))

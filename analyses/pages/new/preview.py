@@ -8,9 +8,9 @@ from typing import Any
 
 from analyses.charts.breakdown import MemoryBar, memory_bar
 from analyses.charts.picture import Fit, fit_of
+from analyses.figures.settings import input_size
 from analyses.formatting import tokens_per_second
 from analyses.models import Query, QueryStatus
-from analyses.pages.settings import input_size
 from engine.answer.figures import SPEED, STEP_TIME
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput

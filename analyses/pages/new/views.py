@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from analyses import queries, services
+from analyses.figures.settings import asked_fields
 from analyses.formatting import local_gpu
 from analyses.lab import PRICE
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
@@ -25,7 +26,6 @@ from analyses.pages.new.recipe import filled_in, form_of_upload
 from analyses.pages.new.sweep import chosen_to_compare
 from analyses.pages.new.upload import with_upload
 from analyses.pages.new.values import default_values, values_of, with_changes
-from analyses.pages.settings import asked_fields
 from analyses.queries import predictable
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL

@@ -11,7 +11,6 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from analyses import lab as lab
 from analyses import services
 from analyses.models import Node, Status
 from analyses.tests.factories import make_analysis

@@ -19,6 +19,7 @@ from analyses.models import Analysis, Status
 from analyses.pages.new.form import AnalysisForm
 from analyses.pages.new.values import default_values
 from analyses.tests.factories import make_analysis, make_result
+from engine.recipes import any_framework
 
 pytestmark = pytest.mark.database
 
@@ -71,6 +72,10 @@ def analyzed(page: Client, form: AnalysisForm, **changes: str) -> Analysis:
     response = page.post(NEW, sent(form) | changes)
     assert response.status_code == 302, response.context["form"].errors
     return Analysis.objects.get()
+
+
+def test_the_form_names_the_frameworks(page: Client) -> None:
+    assert f"Of {any_framework()}, at most 256 KiB." in page.get(NEW).content.decode()
 
 
 def test_it_fills_in_the_form_and_submits_nothing(page: Client) -> None:

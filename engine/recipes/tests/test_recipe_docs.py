@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from engine.cli.tests.documented import assert_prints
-from engine.recipes import FRAMEWORKS, parse_recipe
+from engine.recipes import FRAMEWORKS, any_framework, parse_recipe
 from engine.recipes.framework import Framework
 from engine.recipes.tables import Role
 
-TEXT = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
 
 
 def _keys(framework: Framework, role: Role) -> list[str]:
@@ -30,6 +31,11 @@ def test_the_tables_are_those_of_the_code(framework: Framework) -> None:
     read, refused = re.split(r"\n\nRefused", section)
     assert re.findall(r"`(\w+)`", read) == _keys(framework, Role.READ)
     assert re.findall(r"`(\w+)`", refused) == _keys(framework, Role.REFUSED)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/api.md", "docs/check.md"])
+def test_other_documents_name_all_frameworks(document: str) -> None:
+    assert any_framework() in (ROOT / document).read_text(encoding="utf-8")
 
 
 def test_the_program_shown_reads_a_recipe() -> None:

@@ -26,13 +26,13 @@ from engine.prediction.measured_host import on_told_host
 from engine.prediction.one_batch import predict_batch
 from engine.prediction.plan import plan
 from engine.prediction.predicted_analysis import analyze_predicted
+from engine.prediction.scripts.step_time import on_recorded_host
 from engine.recording import TrainingRecord, to_file
 from engine.recording.tests.test_training_record import RECORD
 from engine.records.comparison import RecordedFile
 from engine.records.reading import read_recorded, recorded_for
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
-from engine.script.step_time import on_recorded_host
 from engine.script.tests.scripts import ACCUMULATING, EXAMPLE, written
 from engine.script_analysis import analyze_script, plan_script, predict_script
 from engine.tests.shared import slow, small_workload

@@ -13,11 +13,11 @@ from engine.interface.trial import Source, Trial
 from engine.measurement import cpu
 from engine.measurement.programs import run_program
 from engine.measurement.protocol import TrialOrder
+from engine.prediction.tests.test_script_phases import SCRIPT, WIDTH
 from engine.script import whole_run
 from engine.script.fork import Done, in_a_fork
 from engine.script.program import Program
 from engine.script.tests.scripts import real
-from engine.script.tests.test_phases import SCRIPT, WIDTH
 from engine.script.trace import follow, follow_script
 from engine.script.unlike_steps import STEPS
 from engine.tests.shared import slow

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.interface.result import PhaseName
+from engine.prediction.scripts.phases import ScriptPhases
 from engine.script.later_epochs import LaterEpochs
 from engine.script.phase_peaks import Peak, WholeRun
-from engine.script.phases import ScriptPhases
 from engine.script.program import Program
 from engine.script.request import ScriptRequest
 from engine.script.tests.scripts import A10

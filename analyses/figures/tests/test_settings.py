@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from analyses.figures.settings import command_of, input_size, settings_of
 from analyses.formatting import gpu_name, model_name
-from analyses.pages.settings import command_of, input_size, settings_of
 from analyses.tests.factories import make_request
 from analyses.tests.first_version import NEW_IN_WORKLOADS
 

@@ -7,15 +7,15 @@ one alone it is no more: it finds no gradients of an earlier one.
 
 from __future__ import annotations
 
-from ..answer.conclusion import Findings
-from ..answer.recommendation import recommend_batch
-from ..gpus import Gpu
-from ..interface.result import KeptBatch
-from ..interface.trial import Source
-from ..prediction.limits import gain, on_a_slow_host
-from ..prediction.work import StepTime
-from ..traces.source import TraceSource
-from .request import ScriptRequest
+from ...answer.conclusion import Findings
+from ...answer.recommendation import recommend_batch
+from ...gpus import Gpu
+from ...interface.result import KeptBatch
+from ...interface.trial import Source
+from ...script.request import ScriptRequest
+from ...traces.source import TraceSource
+from ..limits import gain, on_a_slow_host
+from ..work import StepTime
 from .step_time import micro_batches_of_script, work_of_script
 
 

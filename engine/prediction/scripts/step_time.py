@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from ..core.choices import Precision
-from ..gpus import Gpu
-from ..interface.result import StepProfile
-from ..parallel.interconnect import link_bytes_per_second
-from ..prediction.correction import UNCORRECTED, Correction
-from ..prediction.measured_host import on_told_host
-from ..prediction.recorded_steps import Sifted, at_batch, of_script
-from ..prediction.step_profile import step_profile
-from ..prediction.step_time import step_work
-from ..prediction.work import StepWork
-from ..records.comparison import RecordedFile
-from ..traces.source import TraceSource
-from ..tracing.trace import Trace
-from .factory import Factory
-from .request import ScriptRequest
+from ...core.choices import Precision
+from ...gpus import Gpu
+from ...interface.result import StepProfile
+from ...parallel.interconnect import link_bytes_per_second
+from ...records.comparison import RecordedFile
+from ...script.factory import Factory
+from ...script.request import ScriptRequest
+from ...traces.source import TraceSource
+from ...tracing.trace import Trace
+from ..correction import UNCORRECTED, Correction
+from ..measured_host import on_told_host
+from ..recorded_steps import Sifted, at_batch, of_script
+from ..step_profile import step_profile
+from ..step_time import step_work
+from ..work import StepWork
 
 
 def work_of_script(request: ScriptRequest, gpu: Gpu, trace: Trace) -> StepWork:

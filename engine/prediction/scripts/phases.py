@@ -10,22 +10,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
-from ..core.errors import EngineError
-from ..core.sizes import gib
-from ..gpus import Gpu
-from ..interface.result import Phase, PhaseName
-from ..interface.trial import Source, Trial
-from ..prediction.host_memory import FILE_BYTES
-from ..prediction.phases import judged_by, traced_peaks
-from ..tracing.lowering import CudaBehaviour
-from ..tracing.trace import Category, Trace
-from .early_evaluation import EVALUATED_BATCHES
-from .factory import Factory
-from .later_epochs import NEWS
-from .phase_peaks import Peak, Saved, WholeRun
-from .program_trace import EVALUATES
-from .request import Script
-from .trace import follow_script
+from ...core.errors import EngineError
+from ...core.sizes import gib
+from ...gpus import Gpu
+from ...interface.result import Phase, PhaseName
+from ...interface.trial import Source, Trial
+from ...script.early_evaluation import EVALUATED_BATCHES
+from ...script.factory import Factory
+from ...script.later_epochs import NEWS
+from ...script.phase_peaks import Peak, Saved, WholeRun
+from ...script.program_trace import EVALUATES
+from ...script.request import Script
+from ...script.trace import follow_script
+from ...tracing.lowering import CudaBehaviour
+from ...tracing.trace import Category, Trace
+from ..host_memory import FILE_BYTES
+from ..phases import judged_by, traced_peaks
 
 Follow = Callable[[int], WholeRun]
 
