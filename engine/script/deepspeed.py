@@ -23,6 +23,7 @@ from ..core.errors import NotPredictable
 from ..interface.request import as_flags
 from ..parallel.zero import Partitions
 from ..versions.loaded_modules import namespace, namespaces
+from ..versions.patches import patch_names_for_good
 from .deepspeed_config import (
     batch_sizes,
     division_of,
@@ -60,9 +61,19 @@ def _take_its_place(machine: Machine) -> None:
     }
     if "init_distributed" in deepspeed:
         stand_ins["init_distributed"] = _without_mpi(deepspeed["init_distributed"])
-    for names in namespaces("deepspeed"):
-        names.update({name: made for name, made in stand_ins.items() if name in names})
-    deepspeed["initialize"] = partial(_initialize, machine)
+    patch_names_for_good(
+        (
+            (names, name, made)
+            for names in namespaces("deepspeed")
+            for name, made in stand_ins.items()
+            if name in names
+        ),
+        why="its engine and kernels are for GPUs; ours shards and updates as they do",
+    )
+    patch_names_for_good(
+        [(deepspeed, "initialize", partial(_initialize, machine))],
+        why="it makes the engine, of which ours takes the place",
+    )
 
 
 def _without_mpi(join: Callable[..., None]) -> Callable[..., None]:
