@@ -12,6 +12,7 @@ from analyses.overview.accuracy import Accuracy
 from analyses.overview.fullness import GpuUse
 from analyses.overview.weeks import Week
 from analyses.training_runs.prediction_errors import Compared
+from engine.answer.figures import STEP_TIME
 from engine.core.numbers import milliseconds, share, whole
 from engine.core.sizes import gib
 from engine.prediction.past_errors import Predicted
@@ -26,7 +27,7 @@ _GROUPS = {
     StatusGroup.CANCELLED: ("Cancelled", "var(--neutral)"),
     StatusGroup.UNFINISHED: ("Queued or running", "var(--predicted)"),
 }
-_PREDICTED = {Predicted.MEMORY: "Peak memory", Predicted.STEP_TIME: "Step time"}
+_PREDICTED = {Predicted.MEMORY: "Peak memory", Predicted.STEP_TIME: STEP_TIME.label}
 
 
 def weeks_chart(weeks: Sequence[Week]) -> PlotlyDict:

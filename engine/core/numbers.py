@@ -94,3 +94,13 @@ def _ratio(ratio: float) -> str:
 def milliseconds(seconds: float | None) -> str:
     """Seconds as milliseconds, without the unit."""
     return UNKNOWN if seconds is None else significant(seconds * 1000)
+
+
+def ms(seconds: float) -> str:
+    """Seconds as milliseconds, such as ``12.3 ms``."""
+    return f"{milliseconds(seconds)} ms"
+
+
+def rate(per_second: float, of: str = "samples") -> str:
+    """A speed, such as ``1,230 samples/s``."""
+    return f"{significant(per_second)} {of}/s"

@@ -15,6 +15,7 @@ import torch
 
 from ..answer.search import find_largest
 from ..core.errors import DoesNotFit, InvalidInput
+from ..core.numbers import times
 from ..core.process import calibration_file
 from ..events import Event, Log
 from ..gpus import GPUS, LOCAL, catalogue_name
@@ -315,7 +316,7 @@ def validate_backward(workload: Workload, batch_size: int, gpu: str) -> Backward
         passed=passed,
         source=source,
         verdict=(
-            f"At batch {batch_size:,}, the training step uses {ratio:.2f}× the memory of the "
+            f"At batch {batch_size:,}, the training step uses {times(ratio)} the memory of the "
             f"forward pass alone ({source}): {runs}."
         ),
     )

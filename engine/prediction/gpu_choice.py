@@ -8,8 +8,8 @@ from functools import partial
 
 from ..answer.economics import usd_per_million_samples
 from ..core.errors import DoesNotFit, EngineError, InvalidInput
-from ..core.numbers import usd
-from ..core.sizes import GIB
+from ..core.numbers import significant, usd
+from ..core.sizes import gib_of
 from ..events import Event, Log, Stage
 from ..gpus import Gpu
 from ..gpus.known import known_gpus
@@ -79,9 +79,8 @@ class Shortage:
         return GpuOffer(self.gpu.name, self.gpu.total_bytes, fits=False, why_not=str(self))
 
     def __str__(self) -> str:
-        needed, has = self.needed_bytes / GIB, self.gpu.total_bytes / GIB
-        name = self.gpu.display_name
-        return f"{name}: batch {self.batch_size:,} needs {needed:,.1f} of {has:,.1f} GiB"
+        needs = gib_of(self.needed_bytes, self.gpu.total_bytes, 1)
+        return f"{self.gpu.display_name}: batch {self.batch_size:,} needs {needs}"
 
 
 _Found = Offer | Shortage | InvalidInput
@@ -219,7 +218,7 @@ def _on(
         raise ValueError(f"batch {limits.choice.batch_size} is recommended and has no speed")
     per_hour = price_per_hour(there, gpu) * request.world_size
     cost = usd_per_million_samples(per_hour, speed)
-    emit(Log(f"{gpu.display_name}: ${cost:,.2f} per million samples, at an assumed price"))
+    emit(Log(f"{gpu.display_name}: {usd(cost)} per million samples, at an assumed price"))
     listed = GpuOffer(
         gpu.name,
         gpu.total_bytes,
@@ -284,12 +283,12 @@ def _beyond_limit(request: AnalysisRequest, offers: Sequence[Offer]) -> dict[str
     if request.most_usd_per_hour is not None:
         wrong["most_usd_per_hour"] = (
             f"no GPU that fits costs so little; the cheapest is {cheapest.gpu.display_name} at "
-            f"{cheapest.usd_per_hour:,.2f} USD per hour"
+            f"{usd(cheapest.usd_per_hour)} per hour"
         )
     if request.most_hours_per_million is not None:
         wrong["most_hours_per_million"] = (
             f"no GPU is that fast; the fastest that fits is {fastest.gpu.display_name} with "
-            f"{fastest.hours_per_million:,.3g} hours per million samples, as predicted"
+            f"{significant(fastest.hours_per_million)} hours per million samples, as predicted"
         )
     return wrong
 

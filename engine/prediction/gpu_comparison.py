@@ -11,7 +11,7 @@ from ..answer.economics import usd_per_million_samples
 from ..answer.plan import GpuOption, Plan
 from ..answer.recommendation import kept_global_batch
 from ..core.errors import InvalidInput
-from ..core.sizes import GIB
+from ..core.sizes import gib
 from ..gpus import GPUS, Gpu
 from ..gpus.known import known_gpus
 from ..interface.request import Request
@@ -159,8 +159,8 @@ def gpu_option(
     )
     if limits.choice is None:
         smallest = fit(gpu, limits.batch_multiple)
-        needed = (smallest.device_used_bytes or 0) / GIB
-        return replace(option, why_not=f"batch {smallest.batch_size:,} needs {needed:,.1f} GiB")
+        needed = gib(smallest.device_used_bytes or 0, 1)
+        return replace(option, why_not=f"batch {smallest.batch_size:,} needs {needed}")
     return _with_speed(option, there, limits, predict(gpu, limits.choice.batch_size), speed_today)
 
 

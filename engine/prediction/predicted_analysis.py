@@ -15,6 +15,7 @@ from ..answer.conclusion import Findings, conclude
 from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
 from ..core.errors import DoesNotFit, InvalidInput
+from ..core.numbers import ms, rate
 from ..core.sizes import gib
 from ..events import Log, Stage
 from ..gpus import GPUS, HOW_TO_LIST, Gpu
@@ -388,9 +389,7 @@ def format_trial(trial: Trial) -> str:
     if trial.peak_reserved_bytes is not None:
         parts.append(f"peak reserved {gib(trial.peak_reserved_bytes)}")
     if trial.step_seconds is not None and trial.fits:
-        parts.append(
-            f"{trial.step_seconds * 1000:,.1f} ms a step, {trial.samples_per_second:,.0f} samples/s"
-        )
+        parts.append(f"{ms(trial.step_seconds)} a step, {rate(trial.samples_per_second or 0)}")
     return f"{', '.join(parts)} ({trial.source})"
 
 
