@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 
-from analyses.models import Training
+from analyses.models import TrainingRun
 from analyses.permissions import may_see_lab
 from analyses.training_runs.prediction_errors import (
     Compared,
@@ -47,7 +47,7 @@ def accuracy_of(user: User) -> list[Accuracy]:
         trials = measured_trials()[:COUNTED_TRIALS]
         found += peaks_of(trials, _CURVES)
         found += step_times_of(trials)
-        found += training_runs_of(Training.objects.all(), COUNTED_RUNS)
+        found += training_runs_of(TrainingRun.objects.all(), COUNTED_RUNS)
     return [_accuracy(of, [one for one in found if one.of is of]) for of in Predicted]
 
 

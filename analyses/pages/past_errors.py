@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyses.formatting import fine_share
-from analyses.models import Analysis, FigureSource, Training
+from analyses.models import Analysis, FigureSource, TrainingRun
 from analyses.training_runs.prediction_errors import (
     Compared,
     measured_trials,
@@ -60,7 +60,7 @@ def past_errors(analysis: Analysis, result: AnalysisResult) -> dict[str, PastErr
     """The past errors of memory and of step times, by the name of the tab that shows them."""
     gpu = catalogue_name(result.gpu.name) or ""
     name, program = analysis.model, analysis.program_hash  # scripts share names
-    runs = Training.objects.filter(analysis__model=name, analysis__program_hash=program)
+    runs = TrainingRun.objects.filter(analysis__model=name, analysis__program_hash=program)
     measured = Analysis.objects.filter(
         model=name, program_hash=program, source=FigureSource.MEASURED
     )

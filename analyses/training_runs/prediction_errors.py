@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 
-from analyses.models import Analysis, FigureSource, Training, Trial
+from analyses.models import Analysis, FigureSource, TrainingRun, Trial
 from analyses.training_runs.matching import why_not_comparable
 from engine.core.errors import InvalidInput
 from engine.gpus import catalogue_name
@@ -99,7 +99,7 @@ def between(known: Mapping[int, float], batch_size: int) -> float | None:
     return known[low] + share * (known[high] - known[low])
 
 
-def training_runs_of(runs: QuerySet[Training], most: int) -> Iterator[Compared]:
+def training_runs_of(runs: QuerySet[TrainingRun], most: int) -> Iterator[Compared]:
     """The last training runs that trained what their analysis predicts; memory and step time."""
     predicted = Trial.objects.filter(
         analysis=OuterRef("analysis"),

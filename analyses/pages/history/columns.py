@@ -11,7 +11,7 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.db.models.expressions import OrderBy
 
 from analyses.formatting import gpu_name, model_name
-from analyses.models import Analysis, Training
+from analyses.models import Analysis, TrainingRun
 from engine.answer.figures import (
     LARGEST_BATCH,
     LONGEST_ROW,
@@ -87,7 +87,7 @@ def _speeds(speeds: list[tuple[int, float]]) -> list[str]:
     return [f"{batch}: {speed}" for batch, speed in speeds]
 
 
-VERIFYING = Training.objects.filter(analysis=OuterRef("pk"), verifies=True)
+VERIFYING = TrainingRun.objects.filter(analysis=OuterRef("pk"), verifies=True)
 """The training runs with what an analysis recommends; they verify one that is adopted."""
 
 VERIFIED_AT = Subquery(VERIFYING.order_by("recorded_at").values("recorded_at")[:1])
