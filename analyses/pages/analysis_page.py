@@ -23,7 +23,7 @@ from analyses.models import Analysis, LogLine, Status
 from analyses.notifications import inbox
 from analyses.overview.changes import can_mention
 from analyses.pages.access import MemberRequest, find_analysis
-from analyses.pages.answer import Verdict, answer_parts, environment_rows, verdict_of
+from analyses.pages.answer import ShownAnswer, answer_parts, environment_rows, verdict_of
 from analyses.pages.gpu_rows import GpuComparison, offers_of
 from analyses.pages.hearing import hear
 from analyses.pages.history.labels import LabelsForm, labels_of
@@ -250,7 +250,7 @@ def context_of(
 
 
 def _gpus(
-    analysis: Analysis, verdict: Verdict | None, ladder: Ladder | None
+    analysis: Analysis, verdict: ShownAnswer | None, ladder: Ladder | None
 ) -> GpuComparison | None:
     """The GPUs to compare: those among which the answer chose, else those of the plan."""
     chosen_among = offers_of(verdict.result, analysis) if verdict else None

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from ..core.border import read_json
 from ..core.errors import EngineError, InvalidInput
 from ..core.numbers import milliseconds, signed, whole
 from ..core.sizes import gib, gib_number
-from ..events import Event, Log
+from ..events import Emit, Log
 from ..gpus import HOW_TO_LIST, LOCAL
 from ..interface.result import AnalysisResult
 from ..versions import environments, software
@@ -60,8 +60,6 @@ COMPARE = (
     ALLOCATOR,
     LAUNCH_TIME,
 )
-
-Emit = Callable[[Event], None]
 
 
 def add_software_flag(parser: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from ..core.errors import MeasurementFailed
 from ..core.numbers import ms, times
-from ..events import Event, Log
+from ..events import Emit, Log
 from ..hub import resolve
 from ..interface.trial import Source
 from ..interface.workload import Workload
@@ -70,7 +70,7 @@ class CompileCheck:
 
 
 def validate_compile(
-    workload: Workload, batch_size: int, emit: Callable[[Event], None], rounds: int = ROUNDS
+    workload: Workload, batch_size: int, emit: Emit, rounds: int = ROUNDS
 ) -> CompileCheck:
     """Measure a workload compiled and eager, in interleaved fresh processes.
 

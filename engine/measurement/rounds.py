@@ -9,9 +9,9 @@ from ..answer.economics import compare, speedup_in_turn
 from ..answer.worth import WORTH_MEASURED
 from ..core.errors import MeasurementFailed
 from ..core.numbers import rate, times, times_range
-from ..events import Event, Log
+from ..events import Emit, Log
 from ..interface.result import Comparison
-from ..interface.trial import Trial
+from ..interface.trial import Probe, Trial
 
 ROUNDS = 6
 """The fewest for which the interval covers the true speedup with more than 95% probability."""
@@ -24,10 +24,10 @@ MAX_SECONDS = 240.0
 
 
 def measure_in_turn(
-    run: Callable[[int], Trial],
+    run: Probe,
     current: Trial,
     recommended: Trial,
-    emit: Callable[[Event], None],
+    emit: Emit,
     clock: Callable[[], float] = time.monotonic,
 ) -> Comparison | None:
     """Measure both batch sizes in each of several rounds.

@@ -10,12 +10,12 @@ from ..answer.economics import usd_per_million_samples
 from ..core.errors import DoesNotFit, EngineError, InvalidInput
 from ..core.numbers import significant, usd
 from ..core.sizes import gib_of
-from ..events import Event, Log, Stage
+from ..events import Emit, Event, Log, Stage
 from ..gpus import Gpu
 from ..gpus.known import known_gpus
 from ..interface.request import AnalysisRequest
 from ..interface.result import GpuOffer
-from ..traces.workloads import Emit, KeptTraces
+from ..traces.workloads import KeptTraces
 from ..tracing.lowering import behaviour_of
 from .correction import Experience
 from .limits import find_limits

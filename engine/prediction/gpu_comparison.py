@@ -38,7 +38,7 @@ def compare_gpus(
     name: str,
     request: Request,
     here: Gpu | None,
-    predict: Predict,
+    predict: PredictOnGpu,
     on: Callable[[Gpu], Request],
     step_time: Callable[[Gpu, int], StepTime],
 ) -> Plan:
@@ -112,7 +112,7 @@ def best_known(options: Sequence[GpuOption]) -> list[GpuOption]:
     return [option for option in known if option.is_sure] or known
 
 
-class Predict(Protocol):
+class PredictOnGpu(Protocol):
     """Predicts the trial of a batch size on a GPU; ``careful`` as in :func:`predict_trial`."""
 
     def __call__(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial: ...
@@ -122,12 +122,12 @@ def gpu_option(
     request: Request,
     here: Gpu | None,
     gpu: Gpu,
-    predict: Predict,
+    predict: PredictOnGpu,
     on: Callable[[Gpu], Request],
     speed_today: float | None,
     speed: Callable[[Gpu, int], float] | None = None,
     step_time: Callable[[Gpu, int], StepTime] | None = None,
-    fit: Predict | None = None,
+    fit: PredictOnGpu | None = None,
 ) -> GpuOption:
     """Prediction for one GPU; arguments as in :func:`compare_gpus` and :func:`compared`.
 

@@ -12,7 +12,7 @@ from ..allocator.options import AllocatorOptions
 from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
 from ..core.errors import EngineError
-from ..events import Log, Stage
+from ..events import Emit, Log, Stage
 from ..gpus import GPUS, Gpu
 from ..gpus.known import known_gpus
 from ..hub import resolve
@@ -20,7 +20,7 @@ from ..interface.request import AnalysisRequest
 from ..interface.trial import Trial
 from ..step.building import blaming_the_config
 from ..traces.source import TraceSource
-from ..traces.workloads import Emit, KeptTraces
+from ..traces.workloads import KeptTraces
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import Trace
 from ..versions import software
