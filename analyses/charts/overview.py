@@ -18,7 +18,7 @@ from engine.core.sizes import gib
 from engine.prediction.past_errors import Predicted
 
 _HEIGHT = 340
-_FEW = 8
+_MIN_FOR_OWN_TICKS = 8
 """Fewer analyses in a week have a tick each; plotly would put some between whole numbers."""
 
 _GROUPS = {
@@ -60,7 +60,7 @@ def weeks_chart(weeks: Sequence[Week]) -> PlotlyDict:
             **SPIKE,
             "automargin": True,
         },
-        "yaxis": axis("Analyses", ",d") | ({"dtick": 1} if most < _FEW else {}),
+        "yaxis": axis("Analyses", ",d") | ({"dtick": 1} if most < _MIN_FOR_OWN_TICKS else {}),
     }
     return {"data": data, "layout": layout}
 

@@ -25,7 +25,7 @@ from engine.core.choices import Rollout
 from engine.core.numbers import whole
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Source
-from engine.versions.software import caveat, in_words
+from engine.versions.software import caveat, format_versions
 
 _LIBRARIES = ("torch", "transformers", "peft")
 _ENGINE_DIGITS = 12
@@ -103,8 +103,10 @@ def _is_beside_vllm(result: AnalysisResult) -> bool:
 def _software(result: AnalysisResult) -> str:
     """The versions that it is for; of a prediction without the build that happened to trace it."""
     if result.source is Source.MEASURED:
-        return in_words(result.software)
-    return in_words({name: version.split("+")[0] for name, version in result.software.items()})
+        return format_versions(result.software)
+    return format_versions(
+        {name: version.split("+")[0] for name, version in result.software.items()}
+    )
 
 
 def _software_warning(result: AnalysisResult) -> str:
@@ -161,7 +163,7 @@ def environment_rows(analysis: Analysis, verdict: ShownAnswer | None) -> list[tu
     rows = [("Node", stored.get("node") or analysis.node)]
     rows += measured_on_rows(measured_on) if measured_on else []
     rows += [
-        ("Libraries", "" if measured_on else in_words(used)),
+        ("Libraries", "" if measured_on else format_versions(used)),
         ("Python", stored.get("python", "")),
         ("Engine", stored.get("engine", "")[:_ENGINE_DIGITS]),
     ]

@@ -8,7 +8,7 @@ from ..core.markdown import plain, table
 from ..core.numbers import UNKNOWN, difference, share, signed, whole
 from ..core.sizes import gib, gib_number
 from ..interface.trial import Source
-from ..versions.software import in_words
+from ..versions.software import format_versions
 from .check import Check
 from .figures import LARGEST_BATCH, RECOMMENDED_BATCH, STEP_TIME
 from .step_differences import about_peaks, differences_by_tensor
@@ -56,7 +56,7 @@ def _rows(check: Check, base: Check | None) -> Iterator[Cells]:
         yield cells
     if base is None or base.software != check.software:
         versions = [check] if base is None else [base, check]
-        named = [in_words(one.software) or UNKNOWN for one in versions]
+        named = [format_versions(one.software) or UNKNOWN for one in versions]
         yield ["Software", *named, *([""] if base else [])]
 
 

@@ -128,7 +128,7 @@ def _answered(
     """
     pins = software.parse(release)
     python = _python(pins, emit)
-    named = software.in_words(pins) or "the versions here"
+    named = software.format_versions(pins) or "the versions here"
     emit(Log(f"Tracing with {named}"))
     command = [os.fspath(python), "-m", _PACKAGE, "analyze", *words, _JSON]
     command += [_FLAG, release] if release else []
@@ -149,7 +149,7 @@ def _python(pins: dict[str, str], emit: Emit) -> Path:
     for one in environments.offered(folder):
         if software.is_offered(pins, one.versions):
             return one.python
-    emit(Log(f"Installing {software.in_words(pins)} into {folder}"))
+    emit(Log(f"Installing {software.format_versions(pins)} into {folder}"))
     return environments.make(folder, pins).python
 
 
@@ -185,7 +185,7 @@ def _answers(answers: Sequence[ReleaseAnswer]) -> Table:
         listed.add_column(heading, justify="right")
     for one in answers:
         listed.add_row(
-            software.in_words(one.software),
+            software.format_versions(one.software),
             "fits" if one.fits else "does not fit",
             PEAK_ALLOCATED.with_unit(one.peak_allocated_bytes),
             DEVICE_USED.with_unit(one.device_used_bytes),

@@ -11,7 +11,7 @@ from math import floor, log10
 UNKNOWN = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _MINUS = "\N{MINUS SIGN}"
-_FEW_TIMES = 2
+_MIN_MULTIPLE = 2
 """From this ratio on, a difference is shown as a multiple instead of a percentage."""
 _MIN_CENTS = 0.005
 """The smallest amount that cents can show."""
@@ -73,7 +73,7 @@ def times_range(low: float, high: float) -> str:
 
 def difference(ratio: float) -> str:
     """A ratio to a baseline: a percentage, from 2 on a multiple, ``same`` below 0.5%."""
-    if ratio >= _FEW_TIMES:
+    if ratio >= _MIN_MULTIPLE:
         return times(ratio)
     change = round(100 * (ratio - 1))
     if change == 0:

@@ -33,7 +33,7 @@ OWN_CONFIG = "own-config"
 
 def _software(stored: str) -> str:
     try:
-        return software.in_words(software.parse(stored))
+        return software.format_versions(software.parse(stored))
     except InvalidInput:  # stored by a version that knew other packages
         return stored
 

@@ -231,7 +231,7 @@ def _forget_groups(rank: int) -> None:
 
 
 _EMPTY = torch.ops.aten.empty.memory_format
-_PATIENCE = timedelta(seconds=120)
+_TIMEOUT = timedelta(seconds=120)
 """Timeout of members that wait for each other; their parent has a deadline for all of them."""
 
 
@@ -268,7 +268,7 @@ def join_group(device: str, rank: int, world_size: int, meeting_file: str) -> No
         store=FileStore(meeting_file, world_size),
         rank=rank,
         world_size=world_size,
-        timeout=_PATIENCE,
+        timeout=_TIMEOUT,
         device_id=own,  # else NCCL allocates its memory only in the first step
     )
 

@@ -35,7 +35,7 @@ from memorymark_site.accounts.roles import Role, needs
 SHORT_WAIT_SECONDS = 0.3
 """A prediction from stored traces takes less, so the panel changes once and does not flicker."""
 
-PATIENCE_SECONDS = 10
+MAX_UNCLAIMED_SECONDS = 10
 """Time after which a page says that no worker has taken its query yet."""
 
 READY = "The settings are complete. Select {}."
@@ -170,7 +170,7 @@ class Wait:
 
     @property
     def is_over(self) -> bool:
-        return time.time() - self.since > PATIENCE_SECONDS
+        return time.time() - self.since > MAX_UNCLAIMED_SECONDS
 
 
 def _state(request: MemberRequest, query: Query, wait: Wait) -> HttpResponse:

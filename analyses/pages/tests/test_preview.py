@@ -156,7 +156,7 @@ def test_the_panel_says_that_workers_are_busy_and_waits_for_them(
     page: Client, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = polled(typed(page))
-    monkeypatch.setattr(views, "PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(views, "MAX_UNCLAIMED_SECONDS", -1)
     shown = text_of(page.get(address))
     assert "The workers are busy" in shown
     assert "You can still select Analyze." in shown
