@@ -51,7 +51,7 @@ class TrainingSerializer(serializers.ModelSerializer[TrainingRun]):
         }
 
     def get_tokens_per_second(self, run: TrainingRun) -> float | None:
-        """By its analysis, which says what a sample is; null without one, or if it is not text."""
+        """Speed in tokens, by its analysis; null without one, or if samples are not text."""
         trained = run.analysis.request if run.analysis else None
         return tokens_per_second(trained, run.samples_per_second)
 

@@ -195,7 +195,7 @@ def accrual_plot(points: Sequence[Point]) -> Plot:
 
 
 def _round_values(most: float) -> list[float]:
-    """From zero, in two to four steps of 1, 2 or 5 times a power of ten."""
+    """Values of an axis from zero, in two to four steps of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** floor(log10(most))
     step = next(s for s in (power / 5, power / 2, power, 2 * power, 5 * power) if most / s < 5)
     return [step * number for number in range(floor(most / step) + 1)]

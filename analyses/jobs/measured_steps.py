@@ -44,7 +44,7 @@ def measured_steps(gpu: str) -> list[Residual]:
 
 
 def newest(gpu: str) -> str:
-    """Another text once another step was measured on a catalogue GPU, or a node of it checked."""
+    """Version of the measured steps and self-checks of a catalogue GPU, for cache keys."""
     trials = _measured_trials().order_by().values_list("analysis__measured_gpu")
     runs = _reported_runs().order_by().values_list("device_name")
     last = trials.annotate(kind=Value("trial"), last=Max("pk")).union(

@@ -19,7 +19,7 @@ SMALL_REQUEST_BYTES = MIB
 SMALL_SEGMENT_BYTES = 2 * MIB
 """Size of the segments of the small pool (``kSmallBuffer``)."""
 SHARED_REQUEST_BYTES = 10 * MIB
-"""From this size on a request gets a segment of its own size (``kMinLargeAlloc``)."""
+"""Size from which on a request gets a segment of its own size (``kMinLargeAlloc``)."""
 SHARED_SEGMENT_BYTES = 20 * MIB
 """Size of the segments that smaller ones of the large pool share (``large_segment_size``)."""
 LARGE_ROUNDING_BYTES = 2 * MIB

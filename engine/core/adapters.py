@@ -43,4 +43,4 @@ _SPECS: Mapping[Adapter, AdapterSpec] = {
     Adapter.LORA: AdapterSpec(short="LoRA"),
     Adapter.DORA: AdapterSpec(short="DoRA", peft={"use_dora": True}, reads_weights=True),
 }
-"""By kind."""
+"""Specs by adapter."""

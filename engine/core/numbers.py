@@ -12,7 +12,7 @@ UNKNOWN = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _MINUS = "\N{MINUS SIGN}"
 _MIN_MULTIPLE = 2
-"""From this ratio on, a difference is shown as a multiple instead of a percentage."""
+"""Ratio from which on a difference is shown as a multiple instead of a percentage."""
 _MIN_CENTS = 0.005
 """The smallest amount that cents can show."""
 

@@ -51,7 +51,7 @@ class Sharing(
 
     @property
     def shard_count(self) -> int:
-        """Among how many GPUs FSDP or ZeRO splits the weights; 1 where they do not."""
+        """Number of GPUs that FSDP or ZeRO splits the weights among; 1 where they do not."""
         if self.parallelism is Parallelism.ZERO_3:
             return self.world_size
         if self.parallelism is not Parallelism.FSDP:

@@ -135,7 +135,7 @@ class Together(Alone):
         return model
 
     def optimizer(self, whole: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
-        """With ZeRO, one of this GPU's part of all weights, flat."""
+        """The optimizer; with ZeRO one of this GPU's part of all weights, flat."""
         partitions: Any = self._partitions
         return whole if partitions is None else partitions
 
@@ -155,7 +155,7 @@ class Together(Alone):
         return self._recorder
 
     def generating(self, model: torch.nn.Module) -> AbstractContextManager[None]:
-        """With ZeRO 3, all weights are gathered, as TRL does (``ds3_gather_for_generation``)."""
+        """Gather all weights with ZeRO 3, as TRL does (``ds3_gather_for_generation``)."""
         if self._partitions is None:
             return nullcontext()
         return self._partitions.all_whole()

@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("past_errors.toml")
 ALL = "all"
 
 MIN_MEASURED = 5
-"""With fewer measurements, no percentile is given."""
+"""Fewest measurements that give a percentile."""
 
 _CONVOLUTIONAL = {"convnext", "convnextv2", "regnet", "resnet", "vgg"}
 _BOTH = {"mobilevit"}

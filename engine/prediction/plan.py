@@ -44,7 +44,7 @@ MAX_TRIED = 16
 """Combinations of moves; each takes seconds."""
 
 _NICENESS = 10
-"""So that a verdict, which somebody waits for, does not wait for what may be added to another."""
+"""Priority of the process: a verdict, which somebody waits for, does not wait for a plan."""
 
 
 def plan(

@@ -104,14 +104,14 @@ class ScriptHost:
 
 
 class _WholeWeights(nullcontext[None]):
-    """In the place of contexts that divide weights, or gather them, while they last."""
+    """Stands for contexts that divide weights, or gather them, while they last."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
 
 class FusedAdam(torch.optim.AdamW):
-    """In the place of DeepSpeed's kernels, which update in place as PyTorch's do.
+    """Stands for DeepSpeed's kernels, which update in place as PyTorch's do.
 
     Args:
         parameters: The parameters that it updates.
@@ -248,7 +248,7 @@ def _refuse(why: str, settings: Mapping[str, Any]) -> NoReturn:
 
 
 class Engine(torch.nn.Module):
-    """In the place of ``DeepSpeedEngine``; what it does not have itself is its model's.
+    """Stands for ``DeepSpeedEngine``; what it does not have itself is its model's.
 
     Args:
         module: The model, on the GPU.

@@ -188,7 +188,7 @@ def begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable
         hide_gpus()
         if not backward_runs():
             done(EngineError(_TOO_LATE))
-        # Threads of OpenMP do not come along into a fork, and whoever asks for them waits for ever.
+        # OpenMP's threads do not survive fork(), and code that asks for them would wait for ever.
         torch.set_num_threads(1)
         random.seed(0)  # Python seeds it anew in every fork, and traces are compared
         scratch = keep_quiet()

@@ -55,7 +55,8 @@ FOLLOWED_SECONDS = 120.0
 QUIET_SECONDS = 10.0
 """Time of the processor that forward passes may take after them with no higher peak."""
 _NEWS = 1.01
-"""By so much a peak has to be higher: a text that is generated grows by some bytes a token."""
+"""Factor by which a peak has to be higher to count: a text that is generated grows by some bytes a
+token."""
 GROWING_SECONDS = 20.0
 """Time of the processor for all batches of an evaluation of which each keeps something; what the
 rest of them keep is added up."""

@@ -72,7 +72,7 @@ class DeepTrace:
         return aligned(labels(shallow, moved), labels(deeper, _unmoved))
 
     def _find_growing(self, places: Sequence[Sequence[int]]) -> Mapping[int, list[int]]:
-        """By the shallow trace's tensors, how much larger each is for a repeat more of each run.
+        """Growth of each of the shallow trace's tensors for a repeat more of each run.
 
         Args:
             places: Places of each run, by :meth:`_places`.

@@ -13,7 +13,7 @@ from engine.interface.result import AnalysisResult
 from engine.interface.trial import Trial
 
 MANY_TIMES = 6
-"""From this ratio between its values on, an axis is logarithmic."""
+"""Ratio between its values from which on an axis is logarithmic."""
 
 LABEL_HEIGHT = 0.06
 """Height of a label as a share of the largest limit, which is about the height of the chart."""

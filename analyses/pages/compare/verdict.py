@@ -18,7 +18,7 @@ from engine.interface.request import FIELDS
 from engine.interface.trial import Source
 
 _MIN_MULTIPLE = 2
-"""From this ratio on, a gain is said as a multiple instead of a percentage."""
+"""Ratio from which on a gain is shown as a multiple instead of a percentage."""
 
 _MIN_DIFFERENCE = 0.005
 """A difference below this share rounds to none."""

@@ -27,7 +27,7 @@ from analyses.projects import NO_PROJECT, projects_in_use
 from engine.versions.software import format_versions, parse
 
 MAX_SEARCH_LENGTH = 200
-"""In characters; each term of it costs a query."""
+"""Characters; each term of it costs a query."""
 
 Choices = list[tuple[str, str]]
 

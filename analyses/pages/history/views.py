@@ -43,7 +43,7 @@ from memorymark_site.operations.downloads import download
 
 PAGE_SIZE = 25
 MAX_PRINTED_COLUMNS = 14
-"""With more, landscape A4 is too narrow for a table: each analysis is printed as a block."""
+"""Most columns of a table on landscape A4; with more, each analysis is printed as a block."""
 
 LAST_PAGE = 1_000_000
 
