@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -39,8 +40,20 @@ MAX_UNCLAIMED_SECONDS = 10
 """Time after which a page says that no worker has taken its query yet."""
 
 READY = "The settings are complete. Select {}."
-PREDICTING = "Predicting…"
-NOT_TAKEN = "Predicting… The workers are busy with other requests. You can still select Analyze."
+
+
+class Shown(StrEnum):
+    """The states of a panel that waits, in the address that it polls."""
+
+    PREDICTING = "predicting"
+    NOT_TAKEN = "not-taken"
+
+
+_HEADLINES = {
+    Shown.PREDICTING: "Predicting…",
+    Shown.NOT_TAKEN: "Predicting… The workers are busy with other requests. You can still select "
+    "Analyze.",
+}
 
 
 @needs(Role.MEMBER)
@@ -139,7 +152,7 @@ def preview(request: MemberRequest) -> HttpResponse:
     queries.wait_for(query, SHORT_WAIT_SECONDS)
     gpu = str(fields["gpu"])
     measured = gpu.removeprefix(f"{LOCAL}:") if gpu.startswith(LOCAL) else ""
-    return _state(request, query, Wait("", int(time.time()), measured))
+    return _state(request, query, Wait(None, int(time.time()), measured))
 
 
 @require_safe
@@ -154,9 +167,9 @@ def preview_state(request: MemberRequest, pk: int) -> HttpResponse:
 
 @dataclass(frozen=True)
 class Wait:
-    """The state of a waiting panel: text shown, start in Unix time, and GPU to measure on."""
+    """A waiting panel: the state that it shows, start in Unix time, and GPU to measure on."""
 
-    seen: str
+    shown: Shown | None
     since: int
     measured: str
 
@@ -164,8 +177,11 @@ class Wait:
     def of(cls, request: HttpRequest) -> Wait:
         since = request.GET.get("since", "")
         known = since.isascii() and since.isdigit() and len(since) < 12
+        shown = request.GET.get("shown", "")
         return cls(
-            request.GET.get("seen", ""), int(since) if known else 0, request.GET.get("gpu", "")
+            next((state for state in Shown if state == shown), None),
+            int(since) if known else 0,
+            request.GET.get("gpu", ""),
         )
 
     @property
@@ -180,12 +196,12 @@ def _state(request: MemberRequest, query: Query, wait: Wait) -> HttpResponse:
     is_waiting = query.status == QueryStatus.WAITING
     if is_waiting and not queries.worker_is_online():
         return _panel(request, Preview(headline=queries.NO_WORKER))
-    text = NOT_TAKEN if is_waiting and wait.is_over else PREDICTING
-    if text == wait.seen:
+    state = Shown.NOT_TAKEN if is_waiting and wait.is_over else Shown.PREDICTING
+    if state == wait.shown:
         return HttpResponse(status=204)
-    shown = {"seen": text, "since": wait.since, "gpu": wait.measured}
+    shown = {"shown": state, "since": wait.since, "gpu": wait.measured}
     address = reverse("analyses:preview-state", args=[query.pk])
-    return _panel(request, Preview(headline=text), f"{address}?{urlencode(shown)}")
+    return _panel(request, Preview(headline=_HEADLINES[state]), f"{address}?{urlencode(shown)}")
 
 
 def _panel(request: MemberRequest, shown: Preview, poll_address: str = "") -> HttpResponse:

@@ -230,7 +230,7 @@ def test_a_member_cannot_read_anothers_query(page: Client, node: Node) -> None:
 def test_invalid_addresses_do_no_harm(page: Client, node: Node) -> None:
     typed(page)
     pk = Query.objects.get().pk
-    shown = text_of(page.get(f"{URL}{pk}/?since=\u0664x&seen=dancing"))
+    shown = text_of(page.get(f"{URL}{pk}/?since=\u0664x&shown=dancing"))
     assert "The workers are busy" in shown
 
 
