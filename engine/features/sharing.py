@@ -14,8 +14,7 @@ from . import (
     tensor_parallel,
     zero,
 )
-from .contradiction import Contradiction, one_of, other_than
-from .parts import DEGREES, NOT_IN_PARTS
+from .contradiction import DEGREES, NOT_IN_PARTS, Contradiction, one_of, other_than
 
 
 @dataclass(frozen=True, kw_only=True)
