@@ -16,7 +16,7 @@ from analyses.training_runs.prediction_errors import (
     step_times_of,
     training_runs_of,
 )
-from engine.prediction.past_errors import Errors, Predicted, groups_like
+from engine.prediction.past_errors import Errors, PredictedQuantity, groups_like
 
 COUNTED_TRIALS, COUNTED_RUNS = 100, 50
 """Numbers of most recent measured trials and training runs that count."""
@@ -34,7 +34,7 @@ class Accuracy:
         published: Accuracy on measurements that others have published, for comparison.
     """
 
-    of: Predicted
+    of: PredictedQuantity
     compared: Sequence[Compared]
     own: Errors | None
     published: Errors | None
@@ -48,10 +48,10 @@ def accuracy_of(user: User) -> list[Accuracy]:
         found += peaks_of(trials, _CURVES)
         found += step_times_of(trials)
         found += training_runs_of(TrainingRun.objects.all(), COUNTED_RUNS)
-    return [_accuracy(of, [one for one in found if one.of is of]) for of in Predicted]
+    return [_accuracy(of, [one for one in found if one.of is of]) for of in PredictedQuantity]
 
 
-def _accuracy(of: Predicted, compared: Sequence[Compared]) -> Accuracy:
+def _accuracy(of: PredictedQuantity, compared: Sequence[Compared]) -> Accuracy:
     published = next(iter(groups_like(of, "", "")), None)
     return Accuracy(
         of,

@@ -18,7 +18,7 @@ from analyses.training_runs.prediction_errors import (
 )
 from engine.gpus import GPUS, catalogue_name
 from engine.interface.result import AnalysisResult
-from engine.prediction.past_errors import ALL, Errors, Group, Predicted, groups_like
+from engine.prediction.past_errors import ALL, Errors, Group, PredictedQuantity, groups_like
 
 _MAX_TRIALS, _MAX_RUNS = 200, 50
 """Numbers of the lab's most recent measured trials and training runs of a model that count."""
@@ -70,12 +70,12 @@ def past_errors(analysis: Analysis, result: AnalysisResult) -> dict[str, PastErr
     here = [*training_runs_of(runs, _MAX_RUNS), *step_times_of(trials)]
     model_type = _type_of(result)
     return {
-        "memory": _past(Predicted.MEMORY, here, model_type, gpu),
-        "speed": _past(Predicted.STEP_TIME, here, model_type, gpu),
+        "memory": _past(PredictedQuantity.MEMORY, here, model_type, gpu),
+        "speed": _past(PredictedQuantity.STEP_TIME, here, model_type, gpu),
     }
 
 
-def _past(of: Predicted, here: Sequence[Compared], model_type: str, gpu: str) -> PastErrors:
+def _past(of: PredictedQuantity, here: Sequence[Compared], model_type: str, gpu: str) -> PastErrors:
     compared = [one for one in here if one.of is of]
     on_gpu = [one for one in compared if gpu and one.gpu == gpu]
     own = Errors.of(one.error for one in on_gpu or compared)

@@ -27,7 +27,7 @@ _SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True)
-class Offer:
+class PricedOffer:
     """A workload on one GPU at the batch that is recommended there; predicted, at assumed prices.
 
     Attributes:
@@ -83,7 +83,7 @@ class Shortage:
         return f"{self.gpu.display_name}: batch {self.batch_size:,} needs {needs}"
 
 
-_Found = Offer | Shortage | InvalidInput
+_Found = PricedOffer | Shortage | InvalidInput
 
 
 def choose_gpu(
@@ -111,7 +111,7 @@ def choose_gpu(
         emit(Log(left_out))
     on_each = partial(_on, request, traced=traced, experience=experience, prices=prices)
     found = _on_each(compared, on_each, _without_repeats(emit))
-    offers = [one for one in found if isinstance(one, Offer)]
+    offers = [one for one in found if isinstance(one, PricedOffer)]
     if not offers:
         raise _refusal(request, found)
     sure = [offer for offer in offers if offer.is_sure] or offers
@@ -232,7 +232,7 @@ def _on(
         samples_per_second_high=speed * seconds / shortest,
         usd_per_million_samples=cost,
     )
-    return Offer(gpu, listed, per_hour, 1e6 / speed / _SECONDS_PER_HOUR, cost)
+    return PricedOffer(gpu, listed, per_hour, 1e6 / speed / _SECONDS_PER_HOUR, cost)
 
 
 def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> AnalysisRequest:
@@ -267,7 +267,7 @@ def _refusal(request: AnalysisRequest, found: Sequence[_Found]) -> DoesNotFit | 
     )
 
 
-def _is_within(request: AnalysisRequest, offer: Offer) -> bool:
+def _is_within(request: AnalysisRequest, offer: PricedOffer) -> bool:
     limits = (
         (request.most_usd_per_hour, offer.usd_per_hour),
         (request.most_hours_per_million, offer.hours_per_million),
@@ -275,7 +275,7 @@ def _is_within(request: AnalysisRequest, offer: Offer) -> bool:
     return all(most is None or value <= most for most, value in limits)
 
 
-def _beyond_limit(request: AnalysisRequest, offers: Sequence[Offer]) -> dict[str, str]:
+def _beyond_limit(request: AnalysisRequest, offers: Sequence[PricedOffer]) -> dict[str, str]:
     """Errors that say what the limit would have to be, by field."""
     wrong = {}
     cheapest = min(offers, key=lambda offer: offer.usd_per_hour)
@@ -297,14 +297,16 @@ def _is_limited(request: AnalysisRequest) -> bool:
     return request.most_usd_per_hour is not None or request.most_hours_per_million is not None
 
 
-def _claim(best: Offer, *, is_limited: bool) -> str:
+def _claim(best: PricedOffer, *, is_limited: bool) -> str:
     """The merit of the chosen GPU: its condition and its number."""
     among = "surely fits" if best.is_sure else "may fit"
     limit = " within the limits" if is_limited else ""
     return f"cheapest that {among}{limit}, {_cost(best)} per million samples"
 
 
-def _reason(best: Offer, claim: str, others: Sequence[Offer], cheaper: Sequence[Offer]) -> str:
+def _reason(
+    best: PricedOffer, claim: str, others: Sequence[PricedOffer], cheaper: Sequence[PricedOffer]
+) -> str:
     """Why a GPU was chosen, with the next three, and those that would cost less.
 
     Args:
@@ -328,11 +330,11 @@ def _reason(best: Offer, claim: str, others: Sequence[Offer], cheaper: Sequence[
 _RUNNERS_UP = 3
 
 
-def _listed(offers: Sequence[Offer]) -> str:
+def _listed(offers: Sequence[PricedOffer]) -> str:
     return ", ".join(f"{one.gpu.display_name} {_cost(one)}" for one in offers)
 
 
-def _cost(offer: Offer) -> str:
+def _cost(offer: PricedOffer) -> str:
     return usd(offer.usd_per_million)
 
 

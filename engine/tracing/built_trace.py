@@ -15,7 +15,7 @@ Origin = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Part:
+class TracePart:
     """A trace that events are taken from.
 
     Attributes:
@@ -40,7 +40,7 @@ class BuiltTrace:
         origins: Origin of each of its tensors.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[TracePart]) -> None:
         self._parts = parts
         self.origins: list[Origin] = []
         self.trace = replace(

@@ -16,7 +16,7 @@ from operator import attrgetter
 from ..allocator.caching import ALLOCATE
 from .alignment import Labels, NotRepeating, aligned, between
 from .blocks import Run
-from .built_trace import BuiltTrace, Part
+from .built_trace import BuiltTrace, TracePart
 from .depth_events import Event, Moved, events_of, made_over_all, ranks_of
 from .depth_work import Work, numbers_there, work_at
 from .trace import Trace
@@ -57,7 +57,9 @@ class DeepTrace:
         ]
         self._growing = self._find_growing(places)
         ranks = ranks_of(self._events, places)
-        self._parts = [Part(*part) for part in zip(self._traces, self._events, ranks, strict=True)]
+        self._parts = [
+            TracePart(*part) for part in zip(self._traces, self._events, ranks, strict=True)
+        ]
 
     def _places(self, number: int) -> list[int]:
         """Places of the shallow trace's events in that with one repeat more of a run."""

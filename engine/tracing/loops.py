@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from ..allocator.caching import ALLOCATE
 from .alignment import Labels, NotRepeating, aligned, between
-from .built_trace import BuiltTrace, Part
+from .built_trace import BuiltTrace, TracePart
 from .depth_events import Event, events_alike, phase_of_each, ranks_of
 from .every_batch import NotAffine
 from .trace import Operation, Trace
@@ -176,7 +176,9 @@ class _Events:
         self._places = aligned(*([*_labels(events)] for events in self._events))
         self._added = between(self._places, len(self._events[1]))
         ranks = ranks_of(self._events, [self._places])
-        self._parts = [Part(*part) for part in zip(self._traces, self._events, ranks, strict=True)]
+        self._parts = [
+            TracePart(*part) for part in zip(self._traces, self._events, ranks, strict=True)
+        ]
 
     def at(self, more: int) -> Trace:
         """The trace with ``more`` samples more than the first, without its work."""

@@ -42,7 +42,7 @@ MAX_UNCLAIMED_SECONDS = 10
 READY = "The settings are complete. Select {}."
 
 
-class Shown(StrEnum):
+class WaitState(StrEnum):
     """The states of a panel that waits, in the address that it polls."""
 
     PREDICTING = "predicting"
@@ -50,9 +50,9 @@ class Shown(StrEnum):
 
 
 _HEADLINES = {
-    Shown.PREDICTING: "Predicting…",
-    Shown.NOT_TAKEN: "Predicting… The workers are busy with other requests. You can still select "
-    "Analyze.",
+    WaitState.PREDICTING: "Predicting…",
+    WaitState.NOT_TAKEN: "Predicting… The workers are busy with other requests. You can still "
+    "select Analyze.",
 }
 
 
@@ -169,7 +169,7 @@ def preview_state(request: MemberRequest, pk: int) -> HttpResponse:
 class Wait:
     """A waiting panel: the state that it shows, start in Unix time, and GPU to measure on."""
 
-    shown: Shown | None
+    shown: WaitState | None
     since: int
     measured: str
 
@@ -179,7 +179,7 @@ class Wait:
         known = since.isascii() and since.isdigit() and len(since) < 12
         shown = request.GET.get("shown", "")
         return cls(
-            next((state for state in Shown if state == shown), None),
+            next((state for state in WaitState if state == shown), None),
             int(since) if known else 0,
             request.GET.get("gpu", ""),
         )
@@ -196,7 +196,7 @@ def _state(request: MemberRequest, query: Query, wait: Wait) -> HttpResponse:
     is_waiting = query.status == QueryStatus.WAITING
     if is_waiting and not queries.worker_is_online():
         return _panel(request, Preview(headline=queries.NO_WORKER))
-    state = Shown.NOT_TAKEN if is_waiting and wait.is_over else Shown.PREDICTING
+    state = WaitState.NOT_TAKEN if is_waiting and wait.is_over else WaitState.PREDICTING
     if state == wait.shown:
         return HttpResponse(status=204)
     shown = {"shown": state, "since": wait.since, "gpu": wait.measured}
