@@ -10,7 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django_q.models import Failure, Schedule, Success
 
-from analyses.models import Analysis, Node, ShareLink, Training
+from analyses.models import Analysis, Node, ShareLink, TrainingRun
 from analyses.pages.history.selection import note_deletion
 from analyses.savings.aggregation import recounting
 from memorymark_site.accounts import audit
@@ -88,20 +88,20 @@ class ShareLinkAdmin(ReadOnlyAdmin[ShareLink]):
         audit.note(admin, Action.SHARE_LINK_REVOKED, str(one.analysis))
 
 
-@admin.register(Training)
-class TrainingAdmin(ReadOnlyAdmin[Training]):
+@admin.register(TrainingRun)
+class TrainingAdmin(ReadOnlyAdmin[TrainingRun]):
     """All recorded training runs, with or without an analysis."""
 
     list_display = ("id", "owner", "analysis", "batch_size", "device_name", "host", "verifies")
     list_select_related = ("owner", "analysis")
     list_filter = ("verifies",)
 
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Training]) -> None:
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[TrainingRun]) -> None:
         """Delete them and recount the savings without them."""
         with recounting(Analysis.objects.filter(trainings__in=queryset)):
             super().delete_queryset(request, queryset)
 
-    def note_deletion(self, admin: User, one: Training) -> None:
+    def note_deletion(self, admin: User, one: TrainingRun) -> None:
         of = f" of analysis {one.analysis_id}" if one.analysis_id else ""
         was = f"{one} by {one.owner.get_username()}"
         audit.note(admin, Action.TRAINING_DELETED, f"training {one.pk}{of}", before=was)

@@ -15,7 +15,7 @@ from engine.core.parsing import shown
 MAX_NAME_LENGTH = 200
 MAX_TEXT_LENGTH = 20_000
 MAX_LIST_LENGTH = 10_000
-DEEPEST = 50
+MAX_DEPTH = 50
 MAX_NUMBER = 2**62
 """Far above any real value; a database refuses 2**63."""
 
@@ -81,8 +81,8 @@ def _storable(value: dict[str, Any]) -> dict[str, Any]:
             _check_storable(item)
         if len(parts) > MAX_LIST_LENGTH:
             raise ValueError(f"it has a list of more than {MAX_LIST_LENGTH:,}")
-        if depth > DEEPEST:
-            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
         left += [(part, depth + 1) for part in parts]
     return value
 

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from analyses.models import FINAL_STATUSES, Analysis, Job, SavedView, Training
+from analyses.models import FINAL_STATUSES, Analysis, Job, SavedView, TrainingRun
 from analyses.notifications import inbox
 from analyses.savings.aggregation import recounting
 from memorymark_site.accounts import members, tokens
@@ -92,7 +92,7 @@ def _hand_over(member: User, heir: User) -> str:
     with recounting(analyses):
         analyses.update(owner=heir)
         Job.objects.filter(analysis__in=pks).update(owner=heir)
-        Training.objects.filter(analysis__in=pks, owner=member).update(owner=heir)
+        TrainingRun.objects.filter(analysis__in=pks, owner=member).update(owner=heir)
         inbox.hand_over(pks, member, heir)
     taken = set(SavedView.objects.filter(owner=heir).values_list("name", flat=True))
     views = list(found.shared_views)

@@ -22,7 +22,7 @@ from analyses.results.decided import decided_of
 COUNTED = 10_000
 """Counting stops here; an exact larger number is not worth the time."""
 
-FEW = 1_000
+MAX_SORTED = 1_000
 """Up to this many analyses are found first and sorted then; a page counts no further either."""
 
 KEPT_SECONDS = 60
@@ -41,7 +41,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Slice:
-    """The ids from one place to another, in order, and how many there are, up to :data:`FEW`."""
+    """The ids from one place to another, in order; the count goes up to :data:`MAX_SORTED`."""
 
     ids: list[int]
     count: Count
@@ -98,14 +98,15 @@ def _kept(analyses: QuerySet[Analysis], name: str, read: Callable[[], T]) -> T:
 def slice_of(analyses: QuerySet[Analysis], first: int, end: int) -> Slice:
     """The ids from one place to another, in order.
 
-    To find few in the order of an index, a database may pass all others. So up to :data:`FEW` are
-    found first, by the index of whatever they match, and sorted then; more are soon met in order.
+    To find few in the order of an index, a database may pass all others. So up to
+    :data:`MAX_SORTED` are found first, by the index of whatever they match, and sorted then; more
+    are soon met in order.
     """
-    found = analyses.order_by().values("pk")[: FEW + 1].count()
+    found = analyses.order_by().values("pk")[: MAX_SORTED + 1].count()
     order = analyses.query.order_by or Analysis._meta.ordering or ()
-    if found > FEW:
+    if found > MAX_SORTED:
         ids = _among_the_first(analyses, order, first, end) or _between(analyses, first, end)
-        return Slice(ids, Count(FEW, is_all=False))
+        return Slice(ids, Count(MAX_SORTED, is_all=False))
     few = analyses.order_by(*map(_by_value, order))
     return Slice(list(few.values_list("pk", flat=True)[first:end]), Count(found, is_all=True))
 
@@ -113,14 +114,14 @@ def slice_of(analyses: QuerySet[Analysis], first: int, end: int) -> Slice:
 def _among_the_first(
     analyses: QuerySet[Analysis], order: Any, first: int, end: int
 ) -> list[int] | None:
-    """The same ids where the first :data:`FEW` of the lab have them, else none.
+    """The same ids where the first :data:`MAX_SORTED` of the lab have them, else none.
 
     Where thousands match, a database prefers the index of what they match and sorts them all. The
     first of an order are read from its own index, and what many match, many of these match too.
     """
     if not (order and analyses.query.where and _name(order[0]) in _INDEXED):
         return None
-    head = Analysis.objects.order_by(*order).values("pk")[:FEW]
+    head = Analysis.objects.order_by(*order).values("pk")[:MAX_SORTED]
     among = analyses.filter(pk__in=head).order_by(*map(_by_value, order))
     found = list(among.values_list("pk", flat=True)[:end])
     return found[first:] if len(found) == end else None

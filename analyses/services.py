@@ -200,8 +200,8 @@ def check_software(wanted: str, gpu_name: str = "") -> None:
         choices = " or ".join(sorted(filter(None, offered))) or "the lab's own"
         raise InvalidInput(
             {
-                "software": f"no machine online has {software.in_words(pins)}; choose {choices}, "
-                f"or ask an admin to add it ({MANAGE} environment add)"
+                "software": f"no machine online has {software.format_versions(pins)}; choose "
+                f"{choices}, or ask an admin to add it ({MANAGE} environment add)"
             }
         )
 

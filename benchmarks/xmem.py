@@ -290,7 +290,7 @@ def compare(runs: Sequence[Run], say: Callable[[str], object]) -> list[Compariso
     """
     environment = environment_with(SOFTWARE, say)
     say(f"Tracing {len(runs)} training runs of xMem's evaluation with "
-        f"{software.in_words(environment.versions)}")  # fmt: skip
+        f"{software.format_versions(environment.versions)}")  # fmt: skip
     command = [os.fspath(environment.python), "-m", "benchmarks.xmem_tracing"]
     asked = json.dumps([asdict(run) for run in runs])
     done = subprocess.run(

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from analyses.figures.columns import change_of
-from analyses.models import Analysis, CountedSavings, InboxEntry, Mention, Training
+from analyses.models import Analysis, CountedSavings, InboxEntry, Mention, TrainingRun
 from analyses.notifications import inbox
 from analyses.training_runs.outcome import note_run
 from analyses.training_runs.services import store_report
@@ -68,7 +68,7 @@ def _ended() -> Iterator[Happening]:
 
 
 def _reported() -> Iterator[Happening]:
-    for run in Training.objects.select_related("analysis__owner"):
+    for run in TrainingRun.objects.select_related("analysis__owner"):
         yield run.recorded_at, partial(note_run, run)
 
 

@@ -16,7 +16,7 @@ from analyses.results.stored import result_of
 from engine.answer.amounts import trial_at
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Trial
-from engine.prediction.past_errors import Predicted, groups_like
+from engine.prediction.past_errors import PredictedQuantity, groups_like
 from engine.recording import Loop, TrainingRecord
 
 NODE = "demo"
@@ -62,8 +62,8 @@ def _report(
     """A report of a run at a trial's batch; ``None`` where its speed is not known."""
     if trial is None or not trial.step_seconds or not trial.samples_per_second:
         return None
-    step_seconds = trial.step_seconds * chance.gauss(1, _usual_error(Predicted.STEP_TIME))
-    of_memory = chance.gauss(1, _usual_error(Predicted.MEMORY))
+    step_seconds = trial.step_seconds * chance.gauss(1, _usual_error(PredictedQuantity.STEP_TIME))
+    of_memory = chance.gauss(1, _usual_error(PredictedQuantity.MEMORY))
     steps = round(took.total_seconds() / step_seconds)
     record = TrainingRecord(
         batch_size=trial.batch_size,
@@ -89,7 +89,7 @@ def _report(
     return {"id": str(uuid4()), "host": NODE, "record": record.to_dict()}
 
 
-def _usual_error(of: Predicted) -> float:
+def _usual_error(of: PredictedQuantity) -> float:
     """The standard deviation of predictions' errors, from published measurements of all models."""
     (group,) = groups_like(of, "", "")
     return group.errors.median / _MEDIAN_OF_NORMAL

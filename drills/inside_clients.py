@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Count
 
-from analyses.models import Analysis, Push, Status, Training
+from analyses.models import Analysis, Push, Status, TrainingRun
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import Scope
 
@@ -36,7 +36,7 @@ def make_member(name: str, password: str) -> None:
 
 def stored_ids() -> dict[str, list[str]]:
     """The ids of all stored documents, by kind; duplicates are listed twice."""
-    tables: dict[str, Any] = {"analysis": Push, "training": Training}
+    tables: dict[str, Any] = {"analysis": Push, "training": TrainingRun}
     return {
         kind: [str(found) for found in table.objects.values_list("document_id", flat=True)]
         for kind, table in tables.items()

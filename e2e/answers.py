@@ -167,7 +167,7 @@ def new_site(browser: Browser) -> Iterator[Page]:
         site = Site(Path(folder))
         try:
             page = browser.new_context(**browsing.context_options(site.url)).new_page()
-            page.set_default_timeout(doing.PATIENCE_MS)
+            page.set_default_timeout(doing.TIMEOUT_MS)
             doing.set_up(page, site.setup_link, NAME, PASSWORD)
             yield page
             page.context.close()

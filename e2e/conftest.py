@@ -123,7 +123,7 @@ def open_page(browser: Browser, watch: Watch) -> Iterator[Open]:
     ) -> Page:
         options = browsing.context_options(site.url, screen, theme, javascript=javascript)
         context = browser.new_context(**options)
-        context.set_default_timeout(doing.PATIENCE_MS)
+        context.set_default_timeout(doing.TIMEOUT_MS)
         watch.over(context)
         page = context.new_page()
         opened.append(page)

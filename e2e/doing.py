@@ -10,7 +10,7 @@ from playwright.sync_api import APIResponse, Page, expect
 
 from e2e import browsing
 
-PATIENCE_MS = 60_000
+TIMEOUT_MS = 60_000
 """A page takes less than a second; this and the next allow for a busy machine."""
 
 ANSWER_MS = 600_000
@@ -26,7 +26,7 @@ OTHER_SAMPLE = SAMPLE | {"gpu": "t4"}
 Send = Callable[..., APIResponse]
 """Posts a body to an address."""
 
-expect.set_options(timeout=PATIENCE_MS)  # for all that import these steps
+expect.set_options(timeout=TIMEOUT_MS)  # for all that import these steps
 
 
 _UNFOLD = """element => {

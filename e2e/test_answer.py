@@ -41,7 +41,7 @@ class Answer:
 def answer(site: Site, browser: Browser) -> Iterator[Answer]:
     """One for all tests of this file; none of them changes it."""
     context = browser.new_context(**browsing.context_options(site.url))
-    context.set_default_timeout(doing.PATIENCE_MS)
+    context.set_default_timeout(doing.TIMEOUT_MS)
     page = context.new_page()
     owner = site.add_member("reader")
     doing.resume(page, site.url, owner.session)

@@ -30,7 +30,7 @@ def window(
     screen, theme = request.param
     watch = Watch()
     context = browser.new_context(**browsing.context_options(demo.url, screen, theme))
-    context.set_default_timeout(doing.PATIENCE_MS)
+    context.set_default_timeout(doing.TIMEOUT_MS)
     watch.over(context)
     page = context.new_page()
     doing.resume(page, demo.url, demo_account.session)

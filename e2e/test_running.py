@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from e2e.doing import PATIENCE_MS
+from e2e.doing import TIMEOUT_MS
 from e2e.running import ROOT
 
 pytestmark = pytest.mark.e2e
@@ -41,5 +41,5 @@ def test_a_site_ends_with_the_run_that_started_it(tmp_path: Path, number: signal
         assert site.is_running()
         run.send_signal(number)
 
-    _, left = psutil.wait_procs([site], PATIENCE_MS / 1000)
+    _, left = psutil.wait_procs([site], TIMEOUT_MS / 1000)
     assert left == []

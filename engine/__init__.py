@@ -10,7 +10,7 @@ the models that the engine knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .core.errors import InvalidInput, needing_the_engine
 
 if TYPE_CHECKING:
-    from .events import Event
+    from .events import Emit
     from .interface.batch_trials import BatchTrials
     from .interface.result import AnalysisResult
     from .script.factory import Factory
@@ -42,7 +42,7 @@ def predict(
     allocator: str = "",
     launch_microseconds: float | None = None,
     recorded: str | Path | None = None,
-    emit: Callable[[Event], None] = lambda event: None,
+    emit: Emit = lambda event: None,
 ) -> BatchTrials:
     """Predict the memory and time of training that is set up in this process; nothing is run.
 
@@ -142,7 +142,7 @@ def analyze(
     hours_per_run: float | None = None,
     runs_per_year: float | None = None,
     price_per_hour_usd: float | None = None,
-    emit: Callable[[Event], None] = lambda event: None,
+    emit: Emit = lambda event: None,
 ) -> AnalysisResult:
     """Find the largest and the recommended batch of your own PyTorch training.
 

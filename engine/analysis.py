@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from .answer.ladder import in_few_words
-from .events import Event, Log
+from .events import Emit, Log
 from .gpus import ANY, LOCAL, short_name
 from .hub import resolve
 from .interface.request import AnalysisRequest
@@ -26,7 +26,7 @@ from .versions import software
 
 def analyze(
     request: AnalysisRequest,
-    emit: Callable[[Event], None],
+    emit: Emit,
     known: Sequence[Trial] = (),
     traced: KeptTraces | None = None,
     measured: Sequence[Residual] = (),
@@ -69,7 +69,7 @@ def analyze(
 
 def _analyze_any(
     request: AnalysisRequest,
-    emit: Callable[[Event], None],
+    emit: Emit,
     traced: KeptTraces | None,
     experience: Experience,
     prices: Mapping[str, float],

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
@@ -116,6 +116,9 @@ class Answer:
 
 
 Event = Log | Stage | Trial | Rung | AnalysisResult | TextResult | Answer | EngineError
+
+Emit = Callable[[Event], None]
+"""Receives events as they come."""
 
 
 def to_json_line(event: Event) -> str:

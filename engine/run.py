@@ -20,7 +20,7 @@ from .core.choices import Goal
 from .core.errors import EngineError, InvalidInput
 from .core.loading import has_line, turn
 from .core.process import lines_of
-from .events import Answer, Event, to_json_line
+from .events import Answer, Emit, Event, to_json_line
 from .gpus import LOCAL, Gpu, with_added
 from .gpus.checked import SelfCheck
 from .gpus.known import using
@@ -34,7 +34,6 @@ from .versions.releases import check_releases
 if TYPE_CHECKING:
     from .traces.workloads import KeptTraces
 
-Emit = Callable[[Event], None]
 
 _FIRST_ORDER = json.dumps({"request": FIRST_REQUEST.to_dict()})
 

@@ -17,12 +17,12 @@ from .answer.plan import Plan
 from .answer.recommendation import recommend_measured
 from .core.errors import DoesNotFit, EngineError, InvalidInput
 from .core.sizes import gib
-from .events import Event, Log, Stage
+from .events import Emit, Log, Stage
 from .gpus import LOCAL, Gpu
 from .gpus.known import known_gpus
 from .interface.batch_trials import BatchTrials
 from .interface.result import AnalysisResult, OptimizerStep
-from .interface.trial import NO_FILES, Source, StepFiles, Trial
+from .interface.trial import NO_FILES, Probe, Source, StepFiles, Trial
 from .measurement.device import device_for
 from .measurement.measured_analysis import On, findings, measured_with_files, memory_predictor
 from .measurement.parent import local_device, measure
@@ -64,8 +64,6 @@ from .tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .tracing.trace import Trace
 from .tracing.unsure import peak_interval
 from .versions import software
-
-Emit = Callable[[Event], None]
 
 
 def analyze_script(
@@ -299,9 +297,6 @@ def _prediction(
     step = work_of_script(request, gpu, trace).timed()
     samples = batch_size * micro_batches_of_script(request, trace) / trace.divided_by
     return timed(trial, step, samples, time_range(trace.operations, gpu, step))
-
-
-Probe = Callable[[int], Trial]
 
 
 @libraries.kept()

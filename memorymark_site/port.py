@@ -1,4 +1,4 @@
-"""Is the port free? Run by ``make run`` before it starts anything."""
+"""Check that the port is free, which ``make run`` does before it starts anything."""
 
 import errno
 import socket

@@ -22,7 +22,7 @@ from typing import Any
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-PATIENCE_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 """Timeout for the head of a request, again for its body, and for each part of the response."""
 
 SLOWEST_BYTES_PER_SECOND = 20_000
@@ -78,7 +78,7 @@ class PatientSocket(socket.socket):
         Raises:
             ConnectionResetError: If it took too long, or the client has left.
         """
-        with self._bounded(PATIENCE_SECONDS + len(data) / SLOWEST_BYTES_PER_SECOND):
+        with self._bounded(TIMEOUT_SECONDS + len(data) / SLOWEST_BYTES_PER_SECOND):
             super().sendall(data, flags)
 
     def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
@@ -87,7 +87,7 @@ class PatientSocket(socket.socket):
         Raises:
             ConnectionResetError: As :meth:`sendall`.
         """
-        with self._bounded(PATIENCE_SECONDS):
+        with self._bounded(TIMEOUT_SECONDS):
             return super().sendfile(file, offset, count)
 
     def shutdown(self, how: int) -> None:
@@ -132,11 +132,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def handle(self, conn: TConn) -> Any:
         if not isinstance(conn.sock, PatientSocket):
             conn.sock = PatientSocket(fileno=conn.sock.detach())
-        conn.sock.be_patient(PATIENCE_SECONDS)
+        conn.sock.be_patient(TIMEOUT_SECONDS)
         return super().handle(conn)
 
     def handle_request(self, req: Any, conn: TConn) -> Any:
-        conn.sock.be_patient(PATIENCE_SECONDS)
+        conn.sock.be_patient(TIMEOUT_SECONDS)
         return super().handle_request(req, conn)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:

@@ -32,7 +32,7 @@ from analyses.models import FINAL_STATUSES, Analysis
 from analyses.results.stored import result_of
 from engine.answer.amounts import trial_at
 from engine.core.errors import InvalidInput
-from engine.core.sizes import GIB
+from engine.core.sizes import in_gib
 from engine.gpus import catalogue_name
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Trial
@@ -168,7 +168,7 @@ def _used(trial: Trial) -> int | None:
 
 
 def _gib(size: int | None) -> float | None:
-    return None if size is None else round(size / GIB, 2)
+    return None if size is None else in_gib(size, 2)
 
 
 def _error(message: str, status: int) -> Response:

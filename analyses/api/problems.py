@@ -83,7 +83,7 @@ KINDS = {
              "Try again after the seconds in Retry-After."),
     )
 }  # fmt: skip
-"""By status code."""
+"""Titles by status code."""
 
 
 class Conflict(exceptions.APIException):

@@ -146,7 +146,7 @@ class RequestSerializer(serializers.Serializer[Any]):
     """
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        """From the registry, like those of the command line and the form, and a recipe's."""
+        """Fields from the registry, like those of the command line and the form, and a recipe's."""
         made = {name: _request_field(field) for name, field in FIELDS.items()}
         names = [(name, one.title) for name, one in FRAMEWORKS.items()]
         about = "The framework of the recipe, where its keys do not tell."
@@ -167,7 +167,7 @@ class SubmissionSerializer(RequestSerializer):
     """The settings of an analysis, and the project that it belongs to."""
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        """Those of a request, and the project."""
+        """Fields of a request, and the project."""
         about = "Name of a lab project, made if it is new; empty or null for none."
         project = serializers.RegexField(
             r"^[^\x00]*$",

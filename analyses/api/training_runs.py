@@ -18,7 +18,7 @@ from analyses.api.schema import described
 from analyses.api.serializers import stored_serializer
 from analyses.api.views import PAGE, ApiView, Pages, body_of, member_of, refusal
 from analyses.bodies import IdTaken
-from analyses.models import Training
+from analyses.models import TrainingRun
 from analyses.permissions import may_administer
 from analyses.training_runs.services import ReportBody, store_report
 from engine.core.errors import InvalidInput
@@ -31,7 +31,7 @@ class RecordField(serializers.JSONField):
     """A record as it is stored."""
 
 
-class TrainingSerializer(serializers.ModelSerializer[Training]):
+class TrainingSerializer(serializers.ModelSerializer[TrainingRun]):
     """A training run as it was reported, and whether it verifies its analysis."""
 
     owner = serializers.CharField(source="owner.username")
@@ -39,7 +39,7 @@ class TrainingSerializer(serializers.ModelSerializer[Training]):
     tokens_per_second = serializers.SerializerMethodField()
 
     class Meta:
-        model = Training
+        model = TrainingRun
         fields = (
             "id", "owner", "analysis", "host", "verifies", "received_at", "record",
             "tokens_per_second",
@@ -50,23 +50,23 @@ class TrainingSerializer(serializers.ModelSerializer[Training]):
             "verifies": {"help_text": "Whether it ran as its analysis recommends."},
         }
 
-    def get_tokens_per_second(self, run: Training) -> float | None:
-        """By its analysis, which says what a sample is; null without one, or if it is not text."""
+    def get_tokens_per_second(self, run: TrainingRun) -> float | None:
+        """Speed in tokens, by its analysis; null without one, or if samples are not text."""
         trained = run.analysis.request if run.analysis else None
         return tokens_per_second(trained, run.samples_per_second)
 
 
-class TrainingRuns(ViewSetMixin, ListModelMixin, ApiView[Training]):
+class TrainingRuns(ViewSetMixin, ListModelMixin, ApiView[TrainingRun]):
     """The reports of training runs."""
 
-    queryset = Training.objects.none()  # for the schema; what is visible depends on the member
+    queryset = TrainingRun.objects.none()  # for the schema; what is visible depends on the member
     serializer_class = TrainingSerializer
     pagination_class = Pages
 
-    def get_queryset(self) -> QuerySet[Training]:
+    def get_queryset(self) -> QuerySet[TrainingRun]:
         """Their own; an admin sees the lab's."""
         member = member_of(self.request)
-        every = Training.objects.select_related("owner", "analysis").defer("analysis__result")
+        every = TrainingRun.objects.select_related("owner", "analysis").defer("analysis__result")
         return every if may_administer(member) else every.filter(owner=member)
 
     @described(parameters=[*PAGE])

@@ -44,7 +44,7 @@ class ApiView(GenericAPIView[M]):
     """
 
     def get_serializer(self, *args: Any, **kwargs: Any) -> BaseSerializer[M]:
-        """With the selected fields only; :exc:`ValidationError` if one is unknown."""
+        """Serializer of the selected fields only; :exc:`ValidationError` if one is unknown."""
         serializer = super().get_serializer(*args, **kwargs)
         one = serializer.child if isinstance(serializer, ListSerializer) else serializer
         wanted = selected_fields(self.request)

@@ -19,7 +19,7 @@ PARTS = {"verified": "Verified", "self_reported": "Self-reported", POTENTIAL: "P
 """All parts and their names."""
 
 
-_FEW_DAYS, _A_YEAR = 100, 366
+_MAX_DAYS_BY_DAY, _A_YEAR = 100, 366
 _SHORTENED_USD = 1000.0
 
 
@@ -58,7 +58,7 @@ def _usd_format(points: Sequence[Point], projection: Projection | None) -> str:
 def _tick_format(points: Sequence[Point], projection: Projection | None) -> str:
     """Labels so short that six stand side by side on a phone."""
     days = ((projection.until if projection else points[-1][0]) - points[0][0]).days
-    if days < _FEW_DAYS:
+    if days < _MAX_DAYS_BY_DAY:
         return "%-d %b"
     return "%b" if days <= _A_YEAR else "%b %y"
 
@@ -195,7 +195,7 @@ def accrual_plot(points: Sequence[Point]) -> Plot:
 
 
 def _round_values(most: float) -> list[float]:
-    """From zero, in two to four steps of 1, 2 or 5 times a power of ten."""
+    """Values of an axis from zero, in two to four steps of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** floor(log10(most))
     step = next(s for s in (power / 5, power / 2, power, 2 * power, 5 * power) if most / s < 5)
     return [step * number for number in range(floor(most / step) + 1)]

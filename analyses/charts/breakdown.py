@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from engine.answer.amounts import trial_at
+from engine.answer.figures import CURRENT_BATCH, RECOMMENDED_BATCH
 from engine.core.numbers import share
 from engine.core.sizes import gib
 from engine.interface.result import AnalysisResult
@@ -93,8 +94,8 @@ def memory_bars(result: AnalysisResult) -> list[MemoryBar]:
     size = result.current_batch_size
     today = result.today or (None if size is None else trial_at(result, size))
     then = trial_at(result, result.recommended_batch_size)
-    before = "Without the changes" if size is None else "Current batch"
-    tried = [("current", before, today), ("recommended", "Recommended batch", then)]
+    before = "Without the changes" if size is None else CURRENT_BATCH.label
+    tried = [("current", before, today), ("recommended", RECOMMENDED_BATCH.label, then)]
     if today == then:
         tried = [("recommended", "Current and recommended batch", today)]
     known = [(role, title, trial) for role, title, trial in tried if trial]

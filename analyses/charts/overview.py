@@ -12,12 +12,13 @@ from analyses.overview.accuracy import Accuracy
 from analyses.overview.fullness import GpuUse
 from analyses.overview.weeks import Week
 from analyses.training_runs.prediction_errors import Compared
+from engine.answer.figures import STEP_TIME
 from engine.core.numbers import milliseconds, share, whole
 from engine.core.sizes import gib
-from engine.prediction.past_errors import Predicted
+from engine.prediction.past_errors import PredictedQuantity
 
 _HEIGHT = 340
-_FEW = 8
+_MIN_FOR_OWN_TICKS = 8
 """Fewer analyses in a week have a tick each; plotly would put some between whole numbers."""
 
 _GROUPS = {
@@ -26,7 +27,7 @@ _GROUPS = {
     StatusGroup.CANCELLED: ("Cancelled", "var(--neutral)"),
     StatusGroup.UNFINISHED: ("Queued or running", "var(--predicted)"),
 }
-_PREDICTED = {Predicted.MEMORY: "Peak memory", Predicted.STEP_TIME: "Step time"}
+_PREDICTED = {PredictedQuantity.MEMORY: "Peak memory", PredictedQuantity.STEP_TIME: STEP_TIME.label}
 
 
 def weeks_chart(weeks: Sequence[Week]) -> PlotlyDict:
@@ -59,7 +60,7 @@ def weeks_chart(weeks: Sequence[Week]) -> PlotlyDict:
             **SPIKE,
             "automargin": True,
         },
-        "yaxis": axis("Analyses", ",d") | ({"dtick": 1} if most < _FEW else {}),
+        "yaxis": axis("Analyses", ",d") | ({"dtick": 1} if most < _MIN_FOR_OWN_TICKS else {}),
     }
     return {"data": data, "layout": layout}
 
@@ -156,7 +157,7 @@ def accuracy_chart(accuracies: Sequence[Accuracy]) -> PlotlyDict:
 
 def _compared_text(compared: Compared) -> str:
     def text(value: float) -> str:
-        if compared.of is Predicted.MEMORY:
+        if compared.of is PredictedQuantity.MEMORY:
             return gib(round(value))
         return f"{milliseconds(value)} ms"
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from analyses.charts.breakdown import CATEGORIES, category_name
 from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
 from engine.core.numbers import whole
-from engine.core.sizes import GIB, gib
+from engine.core.sizes import gib, in_gib
 from engine.interface.result import AnalysisResult, TimelinePoint
 
 _NARROWEST_NAMED = 0.06
@@ -61,7 +61,7 @@ def _stacked(points: Sequence[TimelinePoint]) -> list[str]:
 def _area(points: Sequence[TimelinePoint], category: str) -> PlotlyDict:
     known = category in CATEGORIES
     return _line(points, category_name(category)) | {
-        "y": [_gib(point.bytes.get(category, 0)) for point in points],
+        "y": [in_gib(point.bytes.get(category, 0)) for point in points],
         "stackgroup": "tensors",
         "line": {"width": 0, "shape": "hv"},
         "fillcolor": f"var(--of-{category})" if known else "var(--neutral)",
@@ -70,7 +70,7 @@ def _area(points: Sequence[TimelinePoint], category: str) -> PlotlyDict:
 
 def _total(points: Sequence[TimelinePoint]) -> PlotlyDict:
     return _line(points, "All tensors") | {
-        "y": [_gib(sum(point.bytes.values())) for point in points],
+        "y": [in_gib(sum(point.bytes.values())) for point in points],
         "line": {"color": "var(--text)", "width": 1, "shape": "hv"},
         "showlegend": False,
     }
@@ -154,7 +154,7 @@ def _peak_label(peak: TimelinePoint) -> PlotlyDict:
     return {
         "text": f"peak {gib(sum(peak.bytes.values()))}",
         "x": peak.at,
-        "y": _gib(sum(peak.bytes.values())),
+        "y": in_gib(sum(peak.bytes.values())),
         "xanchor": "left" if left else "right",
         "xshift": 6 if left else -6,
         "showarrow": False,
@@ -164,7 +164,3 @@ def _peak_label(peak: TimelinePoint) -> PlotlyDict:
 
 def _peak(points: Sequence[TimelinePoint]) -> TimelinePoint:
     return max(points, key=lambda point: sum(point.bytes.values()))
-
-
-def _gib(size_bytes: int) -> float:
-    return round(size_bytes / GIB, 4)

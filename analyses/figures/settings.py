@@ -13,7 +13,7 @@ from engine.core.fields import Field, Group
 from engine.core.numbers import usd, whole
 from engine.core.sizes import gib
 from engine.gpus import GPUS
-from engine.interface.defaults import in_words
+from engine.interface.defaults import format_values
 from engine.interface.goals import TEXTS, command_line, counts, goal_of
 from engine.interface.program import stored_program
 from engine.interface.request import FIELDS, usual_values
@@ -69,7 +69,7 @@ def _subject_rows(request: Request) -> list[tuple[str, str]]:
 
 def defaults_taken(request: Request, assumed_by: Mapping[str, str]) -> str:
     """The decisive settings that nobody has given, such as ``fp32, adamw, 128 tokens``."""
-    return in_words(request, [name for name, by in assumed_by.items() if by == DEFAULT])
+    return format_values(request, [name for name, by in assumed_by.items() if by == DEFAULT])
 
 
 def _has_no_price(request: Request) -> bool:

@@ -88,7 +88,7 @@ def known_for(gpu: str) -> list[Gpu]:
 
 
 def basis_of(gpu: str, *, compares_all: bool) -> str:
-    """Another text once a value of what a prediction depends on has changed; empty without any."""
+    """Version of the added GPUs that a prediction depends on, for cache keys; empty without any."""
     known = added_gpus() if compares_all else []
     if gpu in GPUS and gpu not in BUILT_IN:
         known.append(GPUS[gpu])

@@ -116,7 +116,7 @@ def of_the_lab(here: str) -> list[dict[str, Any]]:
 
 
 def newest(gpu: str) -> str:
-    """Another text once another node with a catalogue GPU, or any, has checked itself."""
+    """Version of the self-checks of nodes with a catalogue GPU, or any, for cache keys."""
     checked = Node.objects.filter(self_check__isnull=False).exclude(gpu_name="").order_by()
     ended = checked.values_list("gpu_name").annotate(Max("check_job__finished_at"))
     return " ".join(str(last) for name, last in ended if gpu in (catalogue_name(name), ANY))

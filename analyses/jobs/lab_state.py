@@ -41,7 +41,7 @@ WINDOW = timedelta(hours=1)
 """Time window for counts of ended analyses."""
 
 STANDSTILL = timedelta(seconds=20)
-"""With nothing running, an analysis queued for longer shows that no worker takes it."""
+"""Time in the queue that shows, with nothing running, that no worker takes an analysis."""
 
 UNSENT = (Delivery.WAITING, Delivery.SENDING, Delivery.GIVEN_UP)
 NODE_STATES = ("online", "draining", "problem", "offline")
@@ -132,7 +132,7 @@ def _analyses() -> tuple[dict[str, int], datetime | None]:
 
 
 def _lane_waits() -> dict[str, float]:
-    """From when each job was due: a retry waits on purpose before.
+    """Seconds since each job was due, by lane: a retry waits on purpose before.
 
     A node that is switched off checks itself once it is back, so that is not waited for.
     """

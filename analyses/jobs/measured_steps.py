@@ -13,7 +13,7 @@ from itertools import chain
 from django.db.models import Max, QuerySet, Value
 
 from analyses.gpus import self_checks
-from analyses.models import Analysis, FigureSource, Training, Trial
+from analyses.models import Analysis, FigureSource, TrainingRun, Trial
 from analyses.results.decided import own_result
 from analyses.training_runs.matching import (
     parameter_bytes_in,
@@ -44,7 +44,7 @@ def measured_steps(gpu: str) -> list[Residual]:
 
 
 def newest(gpu: str) -> str:
-    """Another text once another step was measured on a catalogue GPU, or a node of it checked."""
+    """Version of the measured steps and self-checks of a catalogue GPU, for cache keys."""
     trials = _measured_trials().order_by().values_list("analysis__measured_gpu")
     runs = _reported_runs().order_by().values_list("device_name")
     last = trials.annotate(kind=Value("trial"), last=Max("pk")).union(
@@ -66,12 +66,12 @@ def _measured_trials() -> QuerySet[Trial]:
     return Trial.objects.filter(source=FigureSource.MEASURED, step_seconds__isnull=False)
 
 
-def _reported_runs() -> QuerySet[Training]:
+def _reported_runs() -> QuerySet[TrainingRun]:
     """Training runs on any GPU that belong to an analysis with a result."""
-    return Training.objects.filter(analysis__source__gt="")
+    return TrainingRun.objects.filter(analysis__source__gt="")
 
 
-def _training_runs(gpu: str) -> QuerySet[Training]:
+def _training_runs(gpu: str) -> QuerySet[TrainingRun]:
     reported = _reported_runs()
     names = reported.order_by().values_list("device_name", flat=True).distinct()
     return reported.filter(device_name__in=_those_of(gpu, names)).select_related(
@@ -90,7 +90,7 @@ def _of_trial(trial: Trial) -> Residual | None:
     return _residual(analysis, analysis.measured_gpu, *step, f"analysis {analysis.pk}")
 
 
-def _of_run(run: Training) -> Residual | None:
+def _of_run(run: TrainingRun) -> Residual | None:
     analysis, record = run.analysis, TrainingRecord.parse(run.record)
     # A run of what is asked about is held against that, not against what is decided.
     result = None if analysis is None else own_result(analysis)

@@ -24,4 +24,4 @@ HEARTBEAT_SILENCE_SECONDS = 4 * HEARTBEAT_SECONDS
 """If no task has got through for this long, though a worker is free, the workers hang."""
 
 STARTING_SECONDS = 20.0
-"""So much longer may the first task take: a pool loads Django and starts its engines before."""
+"""Time that the first task may take longer: a pool loads Django and starts its engines before."""

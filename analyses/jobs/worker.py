@@ -170,7 +170,7 @@ def _release_predecessor() -> None:
 
 
 def stop(_number: int, _frame: FrameType | None) -> None:
-    """On TERM, an idle worker ends immediately, a busy one after queueing its job again."""
+    """End on TERM: an idle worker immediately, a busy one after queueing its job again."""
     _stopping.set()
     if not _busy.is_set():
         engines.close()

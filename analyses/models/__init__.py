@@ -8,7 +8,7 @@ from analyses.models.analysis import (
     LogLine,
     Trial,
 )
-from analyses.models.imports import IdempotencyKey, Push, SpentUnits, Training, pushed_from
+from analyses.models.imports import IdempotencyKey, Push, SpentUnits, TrainingRun, pushed_from
 from analyses.models.jobs import Job, JobKind, Node, Query, QueryKind
 from analyses.models.lab_settings import AddedGpu, ChannelFormat, GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, ShareLink
@@ -83,8 +83,8 @@ __all__ = [
     "Status",
     "StatusGroup",
     "Tag",
-    "Training",
     "TrainingJob",
+    "TrainingRun",
     "Trial",
     "pushed_from",
 ]

@@ -38,7 +38,7 @@ def pushed_from(analysis: Analysis) -> str | None:
     return push.host if push else None
 
 
-class Training(models.Model):
+class TrainingRun(models.Model):
     """A member's training run as it was recorded; further columns repeat what pages show of it.
 
     ``record`` holds the fields of ``engine.recording.TrainingRecord``, all measured.
@@ -70,6 +70,7 @@ class Training(models.Model):
     verifies = models.BooleanField(default=False)
 
     class Meta:
+        db_table = "analyses_training"  # its name in the first releases
         ordering = ("-id",)
         indexes = (models.Index(fields=("analysis", "verifies")),)
 

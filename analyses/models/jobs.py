@@ -21,7 +21,7 @@ class JobKind(models.TextChoices):
 
 
 MAX_SOFTWARE_LENGTH = 500
-"""In characters: more than a version of each package takes."""
+"""Characters, more than a version of each package takes."""
 
 
 class Job(models.Model):

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from analyses.models.analysis import Analysis, FigureSource
-from analyses.models.imports import Training
+from analyses.models.imports import TrainingRun
 from analyses.models.projects import Project
 
 NO_RUN_YET = 3_652_059
@@ -114,7 +114,7 @@ class RunSavings(models.Model):
     """
 
     training = models.OneToOneField(
-        Training, on_delete=models.CASCADE, primary_key=True, related_name="savings"
+        TrainingRun, on_delete=models.CASCADE, primary_key=True, related_name="savings"
     )
     workload_key = models.CharField(max_length=64, db_index=True)
     member = models.ForeignKey(

@@ -140,7 +140,7 @@ def public_url(view: str, *args: object) -> str:
 
 
 def _seconds(analysis: Analysis) -> float:
-    """From queued to finished, as for the setting *only when it took longer than*."""
+    """Time from queued to finished, as for the setting *only when it took longer than*."""
     ended = analysis.finished_at or analysis.queued_at
     return (ended - analysis.queued_at).total_seconds()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 
-from analyses.models import Training
+from analyses.models import TrainingRun
 from analyses.permissions import may_see_lab
 from analyses.training_runs.prediction_errors import (
     Compared,
@@ -16,7 +16,7 @@ from analyses.training_runs.prediction_errors import (
     step_times_of,
     training_runs_of,
 )
-from engine.prediction.past_errors import Errors, Predicted, groups_like
+from engine.prediction.past_errors import Errors, PredictedQuantity, groups_like
 
 COUNTED_TRIALS, COUNTED_RUNS = 100, 50
 """Numbers of most recent measured trials and training runs that count."""
@@ -34,7 +34,7 @@ class Accuracy:
         published: Accuracy on measurements that others have published, for comparison.
     """
 
-    of: Predicted
+    of: PredictedQuantity
     compared: Sequence[Compared]
     own: Errors | None
     published: Errors | None
@@ -47,11 +47,11 @@ def accuracy_of(user: User) -> list[Accuracy]:
         trials = measured_trials()[:COUNTED_TRIALS]
         found += peaks_of(trials, _CURVES)
         found += step_times_of(trials)
-        found += training_runs_of(Training.objects.all(), COUNTED_RUNS)
-    return [_accuracy(of, [one for one in found if one.of is of]) for of in Predicted]
+        found += training_runs_of(TrainingRun.objects.all(), COUNTED_RUNS)
+    return [_accuracy(of, [one for one in found if one.of is of]) for of in PredictedQuantity]
 
 
-def _accuracy(of: Predicted, compared: Sequence[Compared]) -> Accuracy:
+def _accuracy(of: PredictedQuantity, compared: Sequence[Compared]) -> Accuracy:
     published = next(iter(groups_like(of, "", "")), None)
     return Accuracy(
         of,

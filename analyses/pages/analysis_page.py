@@ -23,7 +23,7 @@ from analyses.models import Analysis, LogLine, Status
 from analyses.notifications import inbox
 from analyses.overview.changes import can_mention
 from analyses.pages.access import MemberRequest, find_analysis
-from analyses.pages.answer import Verdict, answer_parts, environment_rows, verdict_of
+from analyses.pages.answer import ShownAnswer, answer_parts, environment_rows, verdict_of
 from analyses.pages.gpu_rows import GpuComparison, offers_of
 from analyses.pages.hearing import hear
 from analyses.pages.history.labels import LabelsForm, labels_of
@@ -41,7 +41,7 @@ from analyses.savings.estimate import estimate_of
 from analyses.selectors import can_be_adopted
 from analyses.training_runs.side_by_side import side_by_side
 from engine.core.errors import InvalidInput
-from engine.versions.software import in_words, parse
+from engine.versions.software import format_versions, parse
 
 SHOWN_LOG_LINES = 200
 SHOWN_MENTIONS = 3
@@ -181,7 +181,9 @@ def state_of(analysis: Analysis, now: datetime) -> State:
     seconds = (now - begun).total_seconds()
     hint = ""
     if analysis.status == Status.QUEUED and seconds > LONG_WAIT_SECONDS:
-        with_software = f" with {in_words(parse(analysis.software))}" if analysis.software else ""
+        with_software = (
+            f" with {format_versions(parse(analysis.software))}" if analysis.software else ""
+        )
         hint = (
             f"No worker{with_software} has picked it up yet. It will start as soon as one is free."
         )
@@ -250,7 +252,7 @@ def context_of(
 
 
 def _gpus(
-    analysis: Analysis, verdict: Verdict | None, ladder: Ladder | None
+    analysis: Analysis, verdict: ShownAnswer | None, ladder: Ladder | None
 ) -> GpuComparison | None:
     """The GPUs to compare: those among which the answer chose, else those of the plan."""
     chosen_among = offers_of(verdict.result, analysis) if verdict else None

@@ -25,7 +25,7 @@ from engine.core.choices import Rollout
 from engine.core.numbers import whole
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Source
-from engine.versions.software import caveat, in_words
+from engine.versions.software import caveat, format_versions
 
 _LIBRARIES = ("torch", "transformers", "peft")
 _ENGINE_DIGITS = 12
@@ -33,7 +33,7 @@ _ENGINE_DIGITS = 12
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ShownAnswer:
     """The answer of an analysis that succeeded.
 
     Attributes:
@@ -66,7 +66,7 @@ class Verdict:
 
 def verdict_of(
     analysis: Analysis, instead: AnalysisResult | None = None, *, may_report: bool = False
-) -> Verdict | None:
+) -> ShownAnswer | None:
     """The verdict of an analysis; ``None`` while it has no result, or none that can be read.
 
     Args:
@@ -78,7 +78,7 @@ def verdict_of(
     if result is None:
         return None
     bars = memory_bars(result)
-    return Verdict(
+    return ShownAnswer(
         result=result,
         decision=decision_of(result, asked_fields(analysis), analysis.pk if may_report else None),
         first=first_screen(answered(analysis, result), bars),
@@ -103,8 +103,10 @@ def _is_beside_vllm(result: AnalysisResult) -> bool:
 def _software(result: AnalysisResult) -> str:
     """The versions that it is for; of a prediction without the build that happened to trace it."""
     if result.source is Source.MEASURED:
-        return in_words(result.software)
-    return in_words({name: version.split("+")[0] for name, version in result.software.items()})
+        return format_versions(result.software)
+    return format_versions(
+        {name: version.split("+")[0] for name, version in result.software.items()}
+    )
 
 
 def _software_warning(result: AnalysisResult) -> str:
@@ -112,7 +114,7 @@ def _software_warning(result: AnalysisResult) -> str:
     return " ".join(caveat(wanted, result.software))
 
 
-def answer_parts(analysis: Analysis, verdict: Verdict | None) -> dict[str, Any]:
+def answer_parts(analysis: Analysis, verdict: ShownAnswer | None) -> dict[str, Any]:
     """The template variables that a share link shows too: no names, no log, no nodes."""
     texts = text_answer_of(analysis) if verdict is None else None
     shown = verdict or texts
@@ -152,7 +154,7 @@ def global_batch_advice(result: AnalysisResult) -> str:
     return f"{advice}."
 
 
-def environment_rows(analysis: Analysis, verdict: Verdict | None) -> list[tuple[str, str]]:
+def environment_rows(analysis: Analysis, verdict: ShownAnswer | None) -> list[tuple[str, str]]:
     """The machine and software it ran with, as label and value; an older analysis lacks some."""
     stored = analysis.environment
     measured_on = verdict and verdict.result.measured_on
@@ -161,7 +163,7 @@ def environment_rows(analysis: Analysis, verdict: Verdict | None) -> list[tuple[
     rows = [("Node", stored.get("node") or analysis.node)]
     rows += measured_on_rows(measured_on) if measured_on else []
     rows += [
-        ("Libraries", "" if measured_on else in_words(used)),
+        ("Libraries", "" if measured_on else format_versions(used)),
         ("Python", stored.get("python", "")),
         ("Engine", stored.get("engine", "")[:_ENGINE_DIGITS]),
     ]

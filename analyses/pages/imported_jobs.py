@@ -53,7 +53,9 @@ def delete(request: MemberRequest) -> HttpResponse:
     if "all" not in request.POST:
         ticked = [int(text) for text in request.POST.getlist("job") if _is_key(text)]
         jobs = jobs.filter(pk__in=ticked)
-    count = delete_jobs(request.user, jobs, _in_words(chosen) if "all" in request.POST else "")
+    count = delete_jobs(
+        request.user, jobs, _format_filters(chosen) if "all" in request.POST else ""
+    )
     if count:
         messages.success(request, f"Deleted {whole(count)} imported job{'s' * (count != 1)}.")
     else:
@@ -76,7 +78,7 @@ def _jobs(chosen: dict[str, str]) -> QuerySet[TrainingJob]:
     return found
 
 
-def _in_words(chosen: dict[str, str]) -> str:
+def _format_filters(chosen: dict[str, str]) -> str:
     return ", ".join(f"{name} {text}" for name, text in chosen.items()) or "all"
 
 

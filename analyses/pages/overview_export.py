@@ -11,10 +11,10 @@ from analyses.overview.accuracy import Accuracy
 from analyses.overview.fullness import GpuUse
 from analyses.overview.weeks import Week
 from analyses.training_runs.prediction_errors import Compared
-from engine.prediction.past_errors import Predicted
+from engine.prediction.past_errors import PredictedQuantity
 from memorymark_site.operations.csv_text import Cell, csv_file
 
-_UNITS = {Predicted.MEMORY: "bytes", Predicted.STEP_TIME: "seconds"}
+_UNITS = {PredictedQuantity.MEMORY: "bytes", PredictedQuantity.STEP_TIME: "seconds"}
 
 
 def weeks_csv(weeks: Iterable[Week]) -> StreamingHttpResponse:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyses.formatting import fine_share
-from analyses.models import Analysis, FigureSource, Training
+from analyses.models import Analysis, FigureSource, TrainingRun
 from analyses.training_runs.prediction_errors import (
     Compared,
     measured_trials,
@@ -18,7 +18,7 @@ from analyses.training_runs.prediction_errors import (
 )
 from engine.gpus import GPUS, catalogue_name
 from engine.interface.result import AnalysisResult
-from engine.prediction.past_errors import ALL, Errors, Group, Predicted, groups_like
+from engine.prediction.past_errors import ALL, Errors, Group, PredictedQuantity, groups_like
 
 _MAX_TRIALS, _MAX_RUNS = 200, 50
 """Numbers of the lab's most recent measured trials and training runs of a model that count."""
@@ -60,7 +60,7 @@ def past_errors(analysis: Analysis, result: AnalysisResult) -> dict[str, PastErr
     """The past errors of memory and of step times, by the name of the tab that shows them."""
     gpu = catalogue_name(result.gpu.name) or ""
     name, program = analysis.model, analysis.program_hash  # scripts share names
-    runs = Training.objects.filter(analysis__model=name, analysis__program_hash=program)
+    runs = TrainingRun.objects.filter(analysis__model=name, analysis__program_hash=program)
     measured = Analysis.objects.filter(
         model=name, program_hash=program, source=FigureSource.MEASURED
     )
@@ -70,12 +70,12 @@ def past_errors(analysis: Analysis, result: AnalysisResult) -> dict[str, PastErr
     here = [*training_runs_of(runs, _MAX_RUNS), *step_times_of(trials)]
     model_type = _type_of(result)
     return {
-        "memory": _past(Predicted.MEMORY, here, model_type, gpu),
-        "speed": _past(Predicted.STEP_TIME, here, model_type, gpu),
+        "memory": _past(PredictedQuantity.MEMORY, here, model_type, gpu),
+        "speed": _past(PredictedQuantity.STEP_TIME, here, model_type, gpu),
     }
 
 
-def _past(of: Predicted, here: Sequence[Compared], model_type: str, gpu: str) -> PastErrors:
+def _past(of: PredictedQuantity, here: Sequence[Compared], model_type: str, gpu: str) -> PastErrors:
     compared = [one for one in here if one.of is of]
     on_gpu = [one for one in compared if gpu and one.gpu == gpu]
     own = Errors.of(one.error for one in on_gpu or compared)

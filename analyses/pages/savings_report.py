@@ -13,7 +13,7 @@ from analyses.charts.accrual import accrual_bar, accrual_description, accrual_pl
 from analyses.pages.access import MemberRequest
 from analyses.pages.savings import part_links
 from analyses.pages.savings_export import report_csv
-from analyses.savings.period import EARLIEST, CalendarPeriod, Span
+from analyses.savings.period import MIN_DAY, CalendarPeriod, Span
 from analyses.savings.selected import Selected, selected_by
 from analyses.savings.selection import Selection, today_utc
 
@@ -54,7 +54,7 @@ def report(request: MemberRequest) -> HttpResponse:
         "rows": rows[:REPORTED_MEMBERS],
         "rows_are_cut": len(rows) > REPORTED_MEMBERS,
         "earlier": CalendarPeriod.around(of.first - timedelta(days=1), of.span)
-        if of.first > EARLIEST
+        if of.first > MIN_DAY
         else None,
         "later": CalendarPeriod.around(later, of.span) if later <= today else None,
     }
@@ -84,6 +84,6 @@ def _asked(request: MemberRequest) -> _Asked:
         of = CalendarPeriod.parse(named) if named else CalendarPeriod.around(today, Span.MONTH)
     except ValueError as error:
         raise Http404("Use the form 2026-03, 2026-Q1 or 2026 for the period.") from error
-    if not EARLIEST <= of.first <= today:
+    if not MIN_DAY <= of.first <= today:
         raise Http404("The period must be this one or an earlier one.")
     return _Asked(of, today, selected_by(request.user, {"by": "member"}))

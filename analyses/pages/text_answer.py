@@ -14,7 +14,7 @@ from engine.answer.figures import CURRENT_HEADROOM
 from engine.core.numbers import share, significant, whole
 from engine.interface.texts import GenerationAnswer, LengthTrial, LongestThatFits, TextResult
 from engine.interface.trial import GpuFacts, Trial
-from engine.versions.software import in_words
+from engine.versions.software import format_versions
 
 _TOO_MUCH = "run out of memory"
 
@@ -132,7 +132,7 @@ def _answer(
         result=result,
         tone="change" if trial.fits else "problem",
         sureness=f"{off.capitalize()}." if off else "",
-        software=in_words(result.software),
+        software=format_versions(result.software),
         facts=facts,
         picture=picture_of_lengths(result, lengths, gpu, asked),
         bars=bars,

@@ -22,7 +22,7 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 from django.db.models.lookups import IsNull
 
-from analyses.models import Analysis, CountedSavings, RunSavings, Status, Training
+from analyses.models import Analysis, CountedSavings, RunSavings, Status, TrainingRun
 from analyses.models.savings import NO_RUN_YET
 from analyses.savings import kept
 from analyses.savings.certainty import NOTHING, Counted, counted
@@ -176,7 +176,7 @@ def _runs(columns: Mapping[str, Any], counting: Analysis) -> Iterator[RunSavings
     A run that took ``h`` GPU-hours in training steps would have taken ``h * s`` at the batch
     before, so it saved ``h * (s - 1)``; ``s`` is the speedup of the analysis that it reported to.
     """
-    of_workload = Training.objects.filter(
+    of_workload = TrainingRun.objects.filter(
         analysis__workload_key=counting.workload_key, verifies=True
     )
     reported_to = Analysis.objects.filter(pk__in=of_workload.values("analysis"))
@@ -185,7 +185,7 @@ def _runs(columns: Mapping[str, Any], counting: Analysis) -> Iterator[RunSavings
     repeated = (
         "workload_key", "member_id", "model", "gpu", "measured_gpu", "project_id", "month",
     )  # fmt: skip
-    runs = Training.objects.filter(analysis__in=factors, verifies=True)
+    runs = TrainingRun.objects.filter(analysis__in=factors, verifies=True)
     for run in runs.only("analysis_id", "gpu_hours", "recorded_at"):
         factor = factors[run.analysis_id or 0]
         yield RunSavings(

@@ -19,7 +19,7 @@ from analyses.models import SavingsChange
 T = TypeVar("T")
 
 Version = tuple[int, int]
-"""Another one after each change of counted savings."""
+"""Version of counted savings: another one after each change."""
 
 _MAX_KEPT = 64
 _CHANGES = 1000

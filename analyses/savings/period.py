@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 
 from engine.core.errors import InvalidInput
 
-EARLIEST = date(2000, 1, 1)
+MIN_DAY = date(2000, 1, 1)
 """Long before the first analysis of any lab."""
 
 
@@ -58,7 +58,7 @@ def period_of(named: str, first: str, last: str, today: date) -> Period:
     if named and named not in list(Named):
         wrong["period"] = f"choose one of {', '.join(Named)}, or enter from and to"
     days = {"from": _day(first, "from", wrong), "to": _day(last, "to", wrong)}
-    begin, end = days["from"] or EARLIEST, min(days["to"] or today, today)
+    begin, end = days["from"] or MIN_DAY, min(days["to"] or today, today)
     if named and (first or last):
         wrong["period"] = "choose a period, or enter from and to, not both"
     if not wrong and begin > today:
@@ -159,7 +159,7 @@ def _named(named: Named, today: date) -> Period:
         case Named.YEAR:
             return Period("this year", today.replace(month=1, day=1), today)
         case Named.ALL:
-            return Period("since the first analysis", EARLIEST, today, is_all=True)
+            return Period("since the first analysis", MIN_DAY, today, is_all=True)
 
 
 def _day(text: str, field: str, wrong: dict[str, str]) -> date | None:
@@ -170,6 +170,6 @@ def _day(text: str, field: str, wrong: dict[str, str]) -> date | None:
     except ValueError:
         wrong[field] = "use the form 2026-03-31"
         return None
-    if day < EARLIEST:
-        wrong[field] = f"the earliest day is {EARLIEST}"
+    if day < MIN_DAY:
+        wrong[field] = f"the earliest day is {MIN_DAY}"
     return day

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Max, QuerySet
 
-from analyses.models import Analysis, CountedSavings, Mention, Status, Training
+from analyses.models import Analysis, CountedSavings, Mention, Status, TrainingRun
 from analyses.projects import in_project
 from analyses.savings.accrual import NOTHING
 from analyses.savings.aggregation import columns_of
@@ -62,7 +62,7 @@ def listed(rows: Collection[CountedAnalysis], mentions: Mapping[int, Mention]) -
     ]
 
 
-def _why(row: CountedAnalysis, last: Training | None) -> str:
+def _why(row: CountedAnalysis, last: TrainingRun | None) -> str:
     counted, analysis = row.counted, row.analysis
     if counted.usd_per_year <= 0:
         return NO_GAIN
@@ -81,12 +81,12 @@ def _why(row: CountedAnalysis, last: Training | None) -> str:
     return "not verified: its last run had other settings, as its analysis says"
 
 
-def _last_runs(workloads: Collection[str]) -> dict[str, Training]:
+def _last_runs(workloads: Collection[str]) -> dict[str, TrainingRun]:
     """The last run of each workload that none has verified."""
-    runs = Training.objects.filter(analysis__workload_key__in=workloads)
+    runs = TrainingRun.objects.filter(analysis__workload_key__in=workloads)
     newest = runs.order_by().values("analysis__workload_key").annotate(last=Max("pk"))
     keys = {part["last"]: part["analysis__workload_key"] for part in newest}
-    found = Training.objects.filter(pk__in=keys).defer("record")
+    found = TrainingRun.objects.filter(pk__in=keys).defer("record")
     return {keys[run.pk]: run for run in found}
 
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -25,7 +26,7 @@ from analyses.models import (
     Notification,
     Query,
     Status,
-    Training,
+    TrainingRun,
     Trial,
 )
 from analyses.results.stored import result_columns
@@ -305,7 +306,7 @@ def recount(analyses: QuerySet[Analysis]) -> None:
         pass
 
 
-def make_training(analysis: Analysis, hours: float = 2.0, **fields: Any) -> Training:
+def make_training(analysis: Analysis, hours: float = 2.0, **fields: Any) -> TrainingRun:
     """A recorded training run of so many GPU-hours that verifies its analysis, reported now."""
     now = timezone.now()
     record = TrainingRecord(
@@ -338,7 +339,9 @@ def make_training(analysis: Analysis, hours: float = 2.0, **fields: Any) -> Trai
         "recorded_at": now,
         "verifies": True,
     }
-    training = Training.objects.create(owner=analysis.owner, analysis=analysis, **columns | fields)
+    training = TrainingRun.objects.create(
+        owner=analysis.owner, analysis=analysis, **columns | fields
+    )
     recount(Analysis.objects.filter(pk=analysis.pk))
     return training
 
@@ -368,3 +371,11 @@ def _savings(speedup: float, source: Source, price: float) -> Savings:
         runs_per_year=assumed.runs_per_year,
         price_per_hour_usd=price,
     )
+
+
+class EarlierApps:
+    """The models as migrations before ``0057`` name them."""
+
+    @staticmethod
+    def get_model(app: str, name: str) -> Any:
+        return apps.get_model(app, {"Training": "TrainingRun"}.get(name, name))

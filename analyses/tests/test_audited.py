@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from analyses import services
 from analyses.lab import save_settings, set_price
-from analyses.models import Analysis, Node, Status, Training
+from analyses.models import Analysis, Node, Status, TrainingRun
 from analyses.pages import sharing
 from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
 from engine.core.errors import InvalidInput
@@ -121,7 +121,7 @@ def test_deletions_by_cascade_in_the_admin_site_are_logged(
     client: Client, admin: User, analysis: Analysis
 ) -> None:
     node = Node.objects.create(name="node-7", gpu_name="NVIDIA A10", heartbeat_at=timezone.now())
-    training = Training.objects.create(
+    training = TrainingRun.objects.create(
         owner=admin,
         analysis=analysis,
         document_id=uuid4(),
@@ -134,10 +134,10 @@ def test_deletions_by_cascade_in_the_admin_site_are_logged(
     client.force_login(admin)
     client.post(f"/admin/analyses/node/{node.pk}/delete/", {"post": "yes"})
     ticked = {"action": "delete_selected", "_selected_action": training.pk, "post": "yes"}
-    client.post("/admin/analyses/training/", ticked)
+    client.post("/admin/analyses/trainingrun/", ticked)
 
     assert not Node.objects.exists()
-    assert not Training.objects.exists()
+    assert not TrainingRun.objects.exists()
     was = "training with batch 64 on NVIDIA A10 by ada"
     assert _log() == [
         ("ada", "node_deleted", "node-7", "NVIDIA A10", ""),

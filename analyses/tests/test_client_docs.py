@@ -12,7 +12,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from analyses import services
 from analyses.importing.tests.test_script_pushed_live import SCRIPT
-from analyses.models import OF_A_PROGRAM, Analysis, Push, Status, Training
+from analyses.models import OF_A_PROGRAM, Analysis, Push, Status, TrainingRun
 from analyses.tests.factories import make_analysis
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import Scope
@@ -54,5 +54,5 @@ def test_the_examples_in_the_client_guide_work(
     pushed = Push.objects.get(analysis__program_hash="").analysis
     assert Analysis.objects.filter(OF_A_PROGRAM, model="train.py").count() == 1
     assert f"/api/v1/analyses/{pushed.pk}/" in done.stdout
-    assert Training.objects.get().record["steps"] == 10
+    assert TrainingRun.objects.get().record["steps"] == 10
     assert not list((tmp_path / "outbox").rglob("*.json"))

@@ -16,7 +16,7 @@ from analyses.savings.selection import today_utc
 from analyses.training_jobs.matching import counted
 from engine.core.errors import InvalidInput
 
-LARGEST = 10
+MAX_LISTED_JOBS = 10
 """Jobs that the page lists."""
 
 
@@ -167,4 +167,4 @@ def sum_of(rows: Iterable[GpuHoursRow]) -> Hours:
 def most_unused(jobs: QuerySet[TrainingJob]) -> QuerySet[TrainingJob]:
     """The jobs with the most unused memory times hours."""
     found = jobs.filter(unused_byte_hours__gt=0).select_related("owner").prefetch_related("runs")
-    return found.order_by("-unused_byte_hours", "pk")[:LARGEST]
+    return found.order_by("-unused_byte_hours", "pk")[:MAX_LISTED_JOBS]

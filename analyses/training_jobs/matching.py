@@ -157,7 +157,7 @@ def _jobs_of(runs: Collection[TrainingJob]) -> Jobs:
 
 
 def counted(jobs: QuerySet[TrainingJob]) -> QuerySet[TrainingJob]:
-    """Those whose hours count: all but the runs that are part of another one."""
+    """Jobs whose hours count: all but the runs that are part of another one."""
     return jobs.filter(scheduler_job=None)
 
 

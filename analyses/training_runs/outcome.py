@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyses.figures.columns import stored
-from analyses.models import Analysis, Concern, Training
+from analyses.models import Analysis, Concern, TrainingRun
 from analyses.notifications import inbox
 from analyses.results.stored import result_of
 from analyses.training_runs.matching import request_of, why_other
@@ -16,7 +16,7 @@ from engine.interface.trial import Source, Trial
 from engine.recording import TrainingRecord
 
 
-def note_run(run: Training) -> None:
+def note_run(run: TrainingRun) -> None:
     """Add to the inbox of an analysis's owner what a run of it shows; nothing for another's run.
 
     A run that verifies the recommendation confirms the prediction or misses its interval. One with
@@ -43,7 +43,7 @@ def _is_advised(analysis: Analysis, result: AnalysisResult, record: TrainingReco
 
 
 def _advice(
-    analysis: Analysis, run: Training, result: AnalysisResult, record: TrainingRecord
+    analysis: Analysis, run: TrainingRun, result: AnalysisResult, record: TrainingRecord
 ) -> str:
     used = ""
     if record.peak_reserved_bytes:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 
-from analyses.models import Analysis, FigureSource, Training, Trial
+from analyses.models import Analysis, FigureSource, TrainingRun, Trial
 from analyses.training_runs.matching import why_not_comparable
 from engine.core.errors import InvalidInput
 from engine.gpus import catalogue_name
 from engine.interface.program import read_request
-from engine.prediction.past_errors import Predicted
+from engine.prediction.past_errors import PredictedQuantity
 from engine.recording import TrainingRecord
 
 
@@ -29,7 +29,7 @@ class Compared:
         gpu: A name of the catalogue; empty for another.
     """
 
-    of: Predicted
+    of: PredictedQuantity
     gpu: str
     analysis_id: int
     model: str
@@ -58,7 +58,7 @@ def step_times_of(trials: QuerySet[Trial]) -> Iterator[Compared]:
     )  # fmt: skip
     for device, analysis, model, batch_size, predicted, measured in columns:
         which = (catalogue_name(device) or "", analysis, model, batch_size)
-        yield from _compared(Predicted.STEP_TIME, *which, predicted, measured)
+        yield from _compared(PredictedQuantity.STEP_TIME, *which, predicted, measured)
 
 
 def peaks_of(trials: QuerySet[Trial], analyses: int) -> Iterator[Compared]:
@@ -83,7 +83,7 @@ def peaks_of(trials: QuerySet[Trial], analyses: int) -> Iterator[Compared]:
         }
         predicted = between(known, batch_size)
         which = (catalogue_name(device) or "", analysis, model, batch_size)
-        yield from _compared(Predicted.MEMORY, *which, predicted, measured)
+        yield from _compared(PredictedQuantity.MEMORY, *which, predicted, measured)
 
 
 def between(known: Mapping[int, float], batch_size: int) -> float | None:
@@ -99,7 +99,7 @@ def between(known: Mapping[int, float], batch_size: int) -> float | None:
     return known[low] + share * (known[high] - known[low])
 
 
-def training_runs_of(runs: QuerySet[Training], most: int) -> Iterator[Compared]:
+def training_runs_of(runs: QuerySet[TrainingRun], most: int) -> Iterator[Compared]:
     """The last training runs that trained what their analysis predicts; memory and step time."""
     predicted = Trial.objects.filter(
         analysis=OuterRef("analysis"),
@@ -129,14 +129,16 @@ def training_runs_of(runs: QuerySet[Training], most: int) -> Iterator[Compared]:
             continue
         gpu = catalogue_name(run.device_name) or ""
         which = (gpu, run.analysis.pk, run.analysis.model, run.batch_size)
-        yield from _compared(Predicted.MEMORY, *which, run.predicted_bytes, run.peak_reserved_bytes)
         yield from _compared(
-            Predicted.STEP_TIME, *which, run.predicted_seconds, record.step_seconds
+            PredictedQuantity.MEMORY, *which, run.predicted_bytes, run.peak_reserved_bytes
+        )
+        yield from _compared(
+            PredictedQuantity.STEP_TIME, *which, run.predicted_seconds, record.step_seconds
         )
 
 
 def _compared(
-    of: Predicted,
+    of: PredictedQuantity,
     gpu: str,
     analysis_id: int,
     model: str,

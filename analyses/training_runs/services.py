@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 from pydantic import BaseModel, Field
 
 from analyses.bodies import Id, IdTaken, JsonObject, Name, Stored
-from analyses.models import OF_A_PROGRAM, Analysis, Training
+from analyses.models import OF_A_PROGRAM, Analysis, TrainingRun
 from analyses.permissions import may_change
 from analyses.results.stored import result_of
 from analyses.savings.aggregation import recounting
@@ -42,7 +42,7 @@ class ReportBody(BaseModel):
     ]
 
 
-def store_report(member: User, given: Mapping[str, Any]) -> tuple[Training, bool]:
+def store_report(member: User, given: Mapping[str, Any]) -> tuple[TrainingRun, bool]:
     """Store the report of a member's training run: the untrusted fields of :class:`ReportBody`.
 
     Returns:
@@ -59,7 +59,7 @@ def store_report(member: User, given: Mapping[str, Any]) -> tuple[Training, bool
         with transaction.atomic():
             return _create(member, columns), True
     except IntegrityError:
-        earlier = Training.objects.filter(document_id=columns["document_id"]).first()
+        earlier = TrainingRun.objects.filter(document_id=columns["document_id"]).first()
         if earlier is None:
             raise
         if _names_analysis_now(earlier, member, columns):
@@ -69,15 +69,15 @@ def store_report(member: User, given: Mapping[str, Any]) -> tuple[Training, bool
         return earlier, False
 
 
-def _create(member: User, columns: dict[str, Any]) -> Training:
+def _create(member: User, columns: dict[str, Any]) -> TrainingRun:
     """Store a report, and whether it verifies its analysis if that has ended."""
     with _held_against(columns) as known:
-        run = Training.objects.create(owner=member, **columns | known)
+        run = TrainingRun.objects.create(owner=member, **columns | known)
         note_run(run)
     return run
 
 
-def _names_analysis_now(earlier: Training, member: User, columns: Mapping[str, Any]) -> bool:
+def _names_analysis_now(earlier: TrainingRun, member: User, columns: Mapping[str, Any]) -> bool:
     """Whether a report is that of an earlier one, and names an analysis as that did not."""
     if earlier.owner_id != member.pk or earlier.analysis_id or not columns["analysis"]:
         return False
@@ -85,12 +85,12 @@ def _names_analysis_now(earlier: Training, member: User, columns: Mapping[str, A
     return bool(earlier.record | without == columns["record"] | without)
 
 
-def _attach(earlier: Training, columns: dict[str, Any]) -> Training:
+def _attach(earlier: TrainingRun, columns: dict[str, Any]) -> TrainingRun:
     """Give a stored run the analysis that its report names now."""
     with _held_against(columns) as known:
         changed = {name: columns[name] for name in ("record", "digest")} | known
-        Training.objects.filter(pk=earlier.pk).update(**changed)
-        attached = Training.objects.get(pk=earlier.pk)
+        TrainingRun.objects.filter(pk=earlier.pk).update(**changed)
+        attached = TrainingRun.objects.get(pk=earlier.pk)
         note_run(attached)
     return attached
 
@@ -100,7 +100,7 @@ def attach_earlier(analysis: Analysis) -> None:
 
     Call it in the transaction that stores it.
     """
-    earlier = Training.objects.filter(
+    earlier = TrainingRun.objects.filter(
         owner=analysis.owner_id,
         analysis=None,
         record__program=analysis.model,
@@ -140,7 +140,7 @@ def verify_reported(analyses: Collection[int]) -> None:
 
     Call it in the transaction that stores these, with the analyses locked.
     """
-    for run in Training.objects.filter(analysis__in=analyses).select_related("analysis"):
+    for run in TrainingRun.objects.filter(analysis__in=analyses).select_related("analysis"):
         analysis = run.analysis
         verifies = analysis is not None and _verifies(analysis, TrainingRecord.parse(run.record))
         if verifies != run.verifies:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from analyses.models import Analysis, Training
+from analyses.models import Analysis, TrainingRun
 from analyses.results.stored import result_of
 from analyses.training_runs.matching import request_of, why_not_verified, why_other
 from engine.core.numbers import significant
@@ -31,7 +31,7 @@ class BatchRow:
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     samples_per_second: float | None
-    training: Training | None = None
+    training: TrainingRun | None = None
     missed: str = ""
 
 
@@ -39,7 +39,7 @@ class BatchRow:
 class Other:
     """A reported run of another model or kind of GPU, which never counts for the analysis."""
 
-    training: Training
+    training: TrainingRun
     why: str
 
 
@@ -56,7 +56,7 @@ class SideBySide:
 
     rows: list[BatchRow]
     tokens: Tokens | None
-    verified_by: Training | None
+    verified_by: TrainingRun | None
     is_verified: bool
     verified: str
     missed: str
@@ -65,7 +65,7 @@ class SideBySide:
 
 def side_by_side(analysis: Analysis) -> SideBySide | None:
     """The table of an analysis; ``None`` if no training run has reported to it."""
-    reported = Training.objects.filter(analysis=analysis).select_related("owner")
+    reported = TrainingRun.objects.filter(analysis=analysis).select_related("owner")
     trainings = list(reported[:SHOWN_TRAININGS])
     result, request = (result_of(analysis), request_of(analysis)) if trainings else (None, None)
     if result is None or request is None:
@@ -91,7 +91,7 @@ def side_by_side(analysis: Analysis) -> SideBySide | None:
     )
 
 
-def _verified(by: Training, expected: BatchRow | None) -> str:
+def _verified(by: TrainingRun, expected: BatchRow | None) -> str:
     """A run beside what was predicted for it, or else measured, in a sentence."""
     pairs = []
     if expected and by.samples_per_second and expected.samples_per_second:
@@ -130,7 +130,7 @@ def _trial(result: AnalysisResult, source: Source) -> Trial | None:
     return next((trial for trial in trials if (trial.batch_size, trial.source) == key), None)
 
 
-def _training(training: Training, missed: str) -> BatchRow:
+def _training(training: TrainingRun, missed: str) -> BatchRow:
     return BatchRow(
         "Training run",
         Source.MEASURED,

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
 
 from analyses.bodies import IdTaken
-from analyses.models import Analysis, Training
+from analyses.models import Analysis, TrainingRun
 from analyses.training_runs.services import store_report
 from engine.core.errors import InvalidInput
 from engine.core.sizes import GIB
@@ -30,7 +30,7 @@ class Stored:
         known: The number of others.
     """
 
-    new: list[Training]
+    new: list[TrainingRun]
     known: int
 
 
@@ -50,7 +50,7 @@ def store_upload(member: User, analysis: Analysis, file: UploadedFile[bytes]) ->
     records = parse_records(name, text)
     if len(records) > MAX_RUNS:
         raise InvalidInput({FIELD: f"{name} has more than {MAX_RUNS} runs; upload a part of it"})
-    shown = Training.objects.filter(
+    shown = TrainingRun.objects.filter(
         document_id__in=[record.id for record in records], analysis__isnull=False
     )
     known = {str(number) for number in shown.values_list("document_id", flat=True)}

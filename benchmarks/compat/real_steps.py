@@ -144,7 +144,7 @@ def main() -> int:
         environments.append(Environment("pinned", Path(sys.executable), software.installed()))
     unequal = 0
     for environment in environments:
-        print(software.in_words(environment.versions))  # noqa: T201  # a command
+        print(software.format_versions(environment.versions))  # noqa: T201  # a command
         for name, way, found in run_in(environment, options.models):
             is_wrong = found not in (0, MISSING, UNABLE)
             unequal += is_wrong

@@ -108,12 +108,12 @@ def _table(found: Sequence[Comparison]) -> Table:
             str(one.lines),
             f"{one.seconds:.1f}",
             one.refused if one.gpu_bytes is None else f"{one.gpu_bytes / 2**20:,.1f} MiB",
-            in_words(one),
+            _line(one),
         )
     return table
 
 
-def in_words(one: Comparison) -> str:
+def _line(one: Comparison) -> str:
     """Describe the trace for the CPU compared with real steps."""
     if one.failure:
         return one.failure

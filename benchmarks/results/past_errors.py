@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.results.files import Result
 from engine.gpus import catalogue_name
 from engine.models.presets import find_model
-from engine.prediction.past_errors import ALL, Errors, Predicted, family_of_type
+from engine.prediction.past_errors import ALL, Errors, PredictedQuantity, family_of_type
 
 STEP_TIMES = Path(__file__).parents[1] / "data" / "step_time_predictions.csv"
 
@@ -53,7 +53,7 @@ _TYPES = (
 class Row:
     """The error of one prediction; ``gpu`` is empty for one that the catalogue does not have."""
 
-    of: Predicted
+    of: PredictedQuantity
     model_type: str
     family: str
     gpu: str
@@ -82,12 +82,16 @@ def rows(read: Callable[[str], Result]) -> Iterator[Row]:
             if one["fitted"] == "1":
                 error = float(one["unseen"]) / float(one["measured"]) - 1
                 kind, source = _type_of(one["trace"]), one["source"]
-                yield Row(Predicted.STEP_TIME, kind, one["family"], one["gpu"], error, source)
+                yield Row(
+                    PredictedQuantity.STEP_TIME, kind, one["family"], one["gpu"], error, source
+                )
 
 
 def _memory(model_type: str, gpu: str, error: float, source: str) -> Row:
     family = family_of_type(model_type)
-    return Row(Predicted.MEMORY, model_type, family, catalogue_name(gpu) or "", error, source)
+    return Row(
+        PredictedQuantity.MEMORY, model_type, family, catalogue_name(gpu) or "", error, source
+    )
 
 
 def _model_type(workload: dict[str, Any]) -> str:
@@ -102,7 +106,7 @@ def _type_of(name: str) -> str:
 
 def contents(read: Callable[[str], Result]) -> str:
     """The text of the file."""
-    groups: dict[tuple[Predicted, str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[PredictedQuantity, str, str], list[Row]] = defaultdict(list)
     for row in rows(read):
         for models in filter(None, (row.model_type, row.family, ALL)):
             for gpu in {row.gpu, ""} if models != ALL else {""}:
@@ -110,7 +114,7 @@ def contents(read: Callable[[str], Result]) -> str:
     return _HEAD + "".join(_group(key, groups[key]) for key in sorted(groups))
 
 
-def _group(key: tuple[Predicted, str, str], found: list[Row]) -> str:
+def _group(key: tuple[PredictedQuantity, str, str], found: list[Row]) -> str:
     errors = Errors.of(row.error for row in found)
     if errors is None:
         raise ValueError(f"the group {key} is empty")

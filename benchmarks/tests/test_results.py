@@ -33,7 +33,7 @@ from benchmarks.results.files import (
     write,
 )
 from engine.prediction.past_errors import FILE as PAST_ERRORS
-from engine.prediction.past_errors import Predicted
+from engine.prediction.past_errors import PredictedQuantity
 
 RESULT = Result(
     command="python -m benchmarks.none --json",
@@ -242,7 +242,7 @@ def test_every_published_run_has_the_right_verdict() -> None:
 
 
 def test_every_model_of_the_memory_measurements_has_a_type() -> None:
-    memory = [row for row in past_errors.rows(read) if row.of is Predicted.MEMORY]
+    memory = [row for row in past_errors.rows(read) if row.of is PredictedQuantity.MEMORY]
     assert all(row.model_type for row in memory)
 
 

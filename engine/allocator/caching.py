@@ -168,7 +168,7 @@ class CachingAllocator:
             rounded = self._options.round_up(size, BLOCK_BYTES)
         else:
             rounded = (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
-        if stream:
+        if stream:  # rare, so that the usual request is spared a call
             pool = self._pool(stream, rounded)
         else:
             pool = self._small if rounded <= SMALL_REQUEST_BYTES else self._large
@@ -177,7 +177,7 @@ class CachingAllocator:
             block = self._grow(pool, rounded)
             if block is None:
                 raise AllocatorOutOfMemory(size, self.allocated_bytes, self.reserved_bytes)
-        start, held = block
+        start, held = block  # it may hold more than was asked for, where no rest was split off
         self._blocks[start] = held
         allocated = self.allocated_bytes = self.allocated_bytes + held
         if allocated > self.peak_allocated_bytes:
@@ -222,6 +222,8 @@ class CachingAllocator:
 
     def _grow(self, pool: Pool, rounded: int) -> Block | None:
         """A block from new memory, giving back unused memory of all pools if there is no room."""
+        # In PyTorch's order: new memory, then what one request needs, then all that is
+        # unused, in pools of other streams and sizes too, for CUDA's memory is one.
         block = self._try_to_grow(pool, rounded)
         if block is None and pool.release_for(rounded):
             block = self._try_to_grow(pool, rounded)
@@ -233,6 +235,7 @@ class CachingAllocator:
         return block
 
     def _try_to_grow(self, pool: Pool, rounded: int) -> Block | None:
+        # Summed anew: growing may map pages and then fail, and release gives back in any pool.
         held = sum(each.held_bytes for each in self._pools.values())
         block = pool.grow(rounded, None if self._capacity is None else self._capacity - held)
         self.reserved_bytes = sum(each.held_bytes for each in self._pools.values())
@@ -335,6 +338,7 @@ def _until_settled(
     """The events, then the others ``times`` times, or until they change nothing any more."""
     yield from events
     for time in range(times if again else 0):
+        # Copies all blocks, so not where no repetition would be spared.
         before = allocator.layout() if time + 1 < times else None
         yield from again
         if before is not None and allocator.layout() == before:

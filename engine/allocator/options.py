@@ -96,7 +96,9 @@ class AllocatorOptions:
         if self.roundup_power2_divisions and size >= unit:
             power = size.bit_length() - 1
             interval = min(max(power - _FIRST_INTERVAL_BITS, 0), _INTERVALS - 1)
+            # All below 1 MiB share the first interval, all from 32 GiB on the last.
             divisions = self.roundup_power2_divisions[interval]
+            # Smaller requests would have parts below one block.
             if divisions > 1 and size > unit * divisions:
                 unit = (1 << power) // divisions
         return -(-size // unit) * unit
@@ -108,6 +110,7 @@ def _refused(message: str) -> InvalidInput:
 
 def _split(text: str) -> list[str]:
     """The options, separated by commas outside brackets."""
+    # A list of divisions has commas of its own.
     return re.split(r",(?![^\[]*\])", text) if text else []
 
 
@@ -147,7 +150,7 @@ def _read_divisions(value: str) -> tuple[int, ...]:
             divisions[begin:] = [wanted] * (_INTERVALS - begin)
             continue
         interval = min(_power_of_two(size, smallest=1).bit_length() - 1, _INTERVALS - 1)
-        if last is None:
+        if last is None:  # only the first size speaks for what lies below it
             divisions[:interval] = [wanted] * interval
         divisions[interval] = wanted
         last = interval

@@ -19,7 +19,7 @@ SMALL_REQUEST_BYTES = MIB
 SMALL_SEGMENT_BYTES = 2 * MIB
 """Size of the segments of the small pool (``kSmallBuffer``)."""
 SHARED_REQUEST_BYTES = 10 * MIB
-"""From this size on a request gets a segment of its own size (``kMinLargeAlloc``)."""
+"""Size from which on a request gets a segment of its own size (``kMinLargeAlloc``)."""
 SHARED_SEGMENT_BYTES = 20 * MIB
 """Size of the segments that smaller ones of the large pool share (``large_segment_size``)."""
 LARGE_ROUNDING_BYTES = 2 * MIB
@@ -91,18 +91,21 @@ class Pool:
         start, size = key & ADDRESS_MASK, key >> ADDRESS_BITS
         del self._by_start[start]
         rest = size - rounded
+        # Too little to keep apart: the request gets it too, and it counts as allocated.
         if rest < self._smallest:
             del self._by_end[start + size]
             return start, size
         after = start + rounded
         self._by_start[after] = rest
         self._by_end[start + size] = after
+        # Smaller than the block that was taken from ``index``, so it belongs before that.
         insort(by_size, rest << ADDRESS_BITS | after, 0, index)
         return start, rounded
 
     def give(self, start: int, size: int) -> None:
         """Free a block, and join it with the free blocks on either side of it."""
         by_size, by_start, by_end = self._by_size, self._by_start, self._by_end
+        # At most one on either side: free neighbours have been joined as soon as they were free.
         before = by_end.pop(start, None)
         if before is not None:
             before_size = by_start.pop(before)
@@ -132,6 +135,7 @@ class Pool:
         if room is not None and size > room:
             return None
         start = self._next_address
+        # The gap keeps blocks of two segments, which CUDA takes back apart, from being joined.
         self._next_address = start + size + BLOCK_BYTES
         self._segments[start] = size
         self.held_bytes += size
@@ -147,6 +151,7 @@ class Pool:
     def release(self) -> None:
         """Give every segment back to CUDA that has no block in use."""
         for start, size in list(self._segments.items()):
+            # One free block as large as the segment: joined, whatever was in it.
             if self._by_start.get(start) == size:
                 self._release_segment(start, size)
 
@@ -218,6 +223,7 @@ class UnsplitPool(Pool):
 
         A free block from ``max_split_bytes`` on is always a whole segment.
         """
+        # Smaller blocks may be parts of segments, which CUDA takes back as a whole only.
         wanted = max(rounded, self._max_split)
         index = bisect_left(self._by_size, wanted << ADDRESS_BITS)
         if index < len(self._by_size):
@@ -284,6 +290,8 @@ class ExpandablePool(Pool):
         index = bisect_left(by_size, rounded << ADDRESS_BITS)
         if index == len(by_size):
             return None
+        # Of blocks that are large enough, one that cannot grow is preferred to a smaller one that
+        # can: what could be mapped behind that is left for a request that needs it.
         reach = self._reach(by_size[index])
         while index + 1 < len(by_size):
             next_reach = self._reach(by_size[index + 1])
@@ -319,6 +327,7 @@ class ExpandablePool(Pool):
     def release(self) -> None:
         """Unmap every page that lies whole in a free block."""
         for start, size in list(self._by_start.items()):
+            # The bounds of pages within the block: up from its start, and down from its end.
             first = start + (self._base - start) % self._page
             last = start + size - (start + size - self._base) % self._page
             if first < last:
@@ -346,6 +355,7 @@ class ExpandablePool(Pool):
 
     def _lowest_with_space(self, rounded: int) -> int:
         for hole in self._holes_upwards():
+            # A free block right below the hole is the beginning of the space.
             start = self._by_end.get(hole, hole)
             if self._has_space(start, rounded):
                 return start
@@ -395,6 +405,7 @@ class ExpandablePool(Pool):
                 begin = start
                 joined[begin] = self._holes[start]
             end = begin + joined[begin]
+        # A hole at the end is no hole: the range ends before it.
         if end == self._tail:
             self._tail -= joined.pop(begin)
         self._holes = joined

@@ -1,4 +1,4 @@
-"""From trials to an answer: search, recommendation, savings, verdict, check.
+"""Answers from trials: search, recommendation, savings, verdict, check.
 
 Pure functions, alike for predicted and measured trials.
 """

@@ -8,9 +8,9 @@ from ..core.markdown import plain, table
 from ..core.numbers import UNKNOWN, difference, share, signed, whole
 from ..core.sizes import gib, gib_number
 from ..interface.trial import Source
-from ..versions.software import in_words
+from ..versions.software import format_versions
 from .check import Check
-from .figures import STEP_TIME
+from .figures import LARGEST_BATCH, RECOMMENDED_BATCH, STEP_TIME
 from .step_differences import about_peaks, differences_by_tensor
 
 MARK = "<!-- memorymark check -->"
@@ -56,7 +56,7 @@ def _rows(check: Check, base: Check | None) -> Iterator[Cells]:
         yield cells
     if base is None or base.software != check.software:
         versions = [check] if base is None else [base, check]
-        named = [in_words(one.software) or UNKNOWN for one in versions]
+        named = [format_versions(one.software) or UNKNOWN for one in versions]
         yield ["Software", *named, *([""] if base else [])]
 
 
@@ -70,9 +70,9 @@ _NUMBERS: tuple[tuple[str, Callable[[Check], float | None], Callable[[float | No
     ("Memory needed", lambda check: check.device_used_bytes, gib),
     ("Memory needed at most", _high, gib),
     ("Memory of the GPU", lambda check: check.total_bytes, gib),
-    ("Largest batch that fits", lambda check: check.largest_batch_size, whole),
-    ("Step time", lambda check: check.step_seconds, STEP_TIME.with_unit),
-    ("Recommended batch", lambda check: check.recommended_batch_size, whole),
+    (LARGEST_BATCH.full_label, lambda check: check.largest_batch_size, LARGEST_BATCH.number),
+    (STEP_TIME.label, lambda check: check.step_seconds, STEP_TIME.with_unit),
+    (RECOMMENDED_BATCH.label, lambda check: check.recommended_batch_size, RECOMMENDED_BATCH.number),
     ("Speed, of that at the recommended", lambda check: check.share_of_recommended_speed, share),
 )
 

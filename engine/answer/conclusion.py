@@ -1,4 +1,4 @@
-"""From trials to the answer: a pure function, the same for predicted and measured trials."""
+"""The answer from trials: a pure function, the same for predicted and measured ones."""
 
 from __future__ import annotations
 

@@ -9,18 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from ..interface.trial import Trial
+from ..interface.trial import Probe, Trial
 from .search import find_largest
 
 _PACKING = 0.01
 """Assumed: a trial this near to its prediction does not say that the prediction is wrong. How
 closely the allocator packs differs by as much from one batch size to the next."""
 
-Predict = Callable[[int], Trial]
-
 
 def expected_limit(
-    predict: Predict, predicted: int, *, batch_multiple: int, limit_bytes: int
+    predict: Probe, predicted: int, *, batch_multiple: int, limit_bytes: int
 ) -> Callable[[Sequence[Trial]], int]:
     """Expect the largest batch where the corrected prediction meets the limit.
 
@@ -74,7 +72,7 @@ def _predicted_limit(points: Sequence[tuple[int, int]], limit_bytes: int) -> int
     return min(by_offset, limit_bytes * near // near_measured)
 
 
-def _points(trials: Sequence[Trial], predict: Predict) -> list[tuple[int, int]]:
+def _points(trials: Sequence[Trial], predict: Probe) -> list[tuple[int, int]]:
     """Predicted and measured peaks of the trials that fit, by batch size.
 
     On Metal only the measured one is of reserved memory: the line through them is right all the

@@ -14,7 +14,7 @@ from ..core.numbers import difference
 from ..core.sizes import gib
 from ..interface.result import AnalysisResult, StepProfile
 from ..interface.trial import Source, Trial
-from ..versions.software import PACKAGES, in_words
+from ..versions.software import PACKAGES, format_versions
 from .figures import STEP_TIME
 from .step_differences import (
     MemoryDifference,
@@ -192,7 +192,7 @@ def sides(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, str
         {package: pair[side] or "not installed" for package, pair in changes.items()}
         for side in range(2)
     )
-    return in_words(first), in_words(second)
+    return format_versions(first), format_versions(second)
 
 
 def _verdict(before: AnalysisResult, after: AnalysisResult) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..interface.request import MAX_BATCH_SIZE
-from ..interface.trial import Trial
+from ..interface.trial import Probe, Trial
 
 _FOLLOWED = 5
 # The guess, and memory figures that are wrong (or not linear), choose this many probes at most.
@@ -71,7 +71,7 @@ class _Bracket:
 
 
 def find_largest(
-    probe: Callable[[int], Trial],
+    probe: Probe,
     *,
     batch_multiple: int = 1,
     guess: int | None = None,

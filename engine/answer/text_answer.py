@@ -1,4 +1,4 @@
-"""From what was found about texts to the answer: what fits, and what sets the limits."""
+"""Answer about texts: what fits, and what sets the limits."""
 
 from __future__ import annotations
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..answer.check import KEYS, Limits, check, nothing_fits, read_description
 from ..core.errors import DoesNotFit, InvalidInput
-from ..events import Event
+from ..events import Emit
 from ..interface.request import AnalysisRequest
 from ..interface.result import AnalysisResult
 from ..script.program import Program
@@ -23,7 +23,6 @@ from .recipe import add_recipe_flags, recipe_of, told
 from .terminal import FAILED, OK, progress
 
 Asked = AnalysisRequest | ScriptRequest
-Emit = Callable[[Event], None]
 
 
 def add_check_command(commands: Any) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from ..core.border import read_json
 from ..core.errors import EngineError, InvalidInput
 from ..core.numbers import milliseconds, signed, whole
 from ..core.sizes import gib, gib_number
-from ..events import Event, Log
+from ..events import Emit, Log
 from ..gpus import HOW_TO_LIST, LOCAL
 from ..interface.result import AnalysisResult
 from ..versions import environments, software
@@ -60,8 +60,6 @@ COMPARE = (
     ALLOCATOR,
     LAUNCH_TIME,
 )
-
-Emit = Callable[[Event], None]
 
 
 def add_software_flag(parser: Any) -> None:
@@ -130,7 +128,7 @@ def _answered(
     """
     pins = software.parse(release)
     python = _python(pins, emit)
-    named = software.in_words(pins) or "the versions here"
+    named = software.format_versions(pins) or "the versions here"
     emit(Log(f"Tracing with {named}"))
     command = [os.fspath(python), "-m", _PACKAGE, "analyze", *words, _JSON]
     command += [_FLAG, release] if release else []
@@ -151,7 +149,7 @@ def _python(pins: dict[str, str], emit: Emit) -> Path:
     for one in environments.offered(folder):
         if software.is_offered(pins, one.versions):
             return one.python
-    emit(Log(f"Installing {software.in_words(pins)} into {folder}"))
+    emit(Log(f"Installing {software.format_versions(pins)} into {folder}"))
     return environments.make(folder, pins).python
 
 
@@ -187,7 +185,7 @@ def _answers(answers: Sequence[ReleaseAnswer]) -> Table:
         listed.add_column(heading, justify="right")
     for one in answers:
         listed.add_row(
-            software.in_words(one.software),
+            software.format_versions(one.software),
             "fits" if one.fits else "does not fit",
             PEAK_ALLOCATED.with_unit(one.peak_allocated_bytes),
             DEVICE_USED.with_unit(one.device_used_bytes),

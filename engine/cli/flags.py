@@ -95,8 +95,8 @@ PLAN = (
     *ECONOMICS,
 )
 COMPILED_BATCH_SIZE = "4"
-"""So that a CPU answers too: with it BERT's first compiled process took 62 s on two idle cores, an
-eager one 20 s."""
+"""Small enough for a CPU to answer too: with it BERT's first compiled process took 62 s on two idle
+cores, an eager one 20 s."""
 
 VALIDATE_COMPILE = (
     replace(

@@ -23,7 +23,7 @@ from ..core.sizes import gib
 from ..gpus import GPUS, short_name
 from ..interface.tokens import Tokens, tokens_of
 from ..interface.trial import Source
-from ..versions.software import in_words
+from ..versions.software import format_versions
 from .terminal import bullets, section, speed_headings, speeds, table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def render_plan(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [
-        Text(f"{_trained(plan)}\nWith {in_words(plan.software)}"),
+        Text(f"{_trained(plan)}\nWith {format_versions(plan.software)}"),
         Text(_verdict(plan), style="bold green" if plan.cheapest else "bold red"),
         *_ladder(plan),
         *_room(plan),

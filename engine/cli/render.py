@@ -46,7 +46,7 @@ from ..interface.tokens import Tokens, tokens_of
 from ..interface.trial import GpuFacts, Source, Trial
 from ..interface.workload import Workload
 from ..models.tasks import SIZES
-from ..versions.software import in_words
+from ..versions.software import format_versions
 from . import terminal
 from .render_phases import phases_section
 
@@ -378,7 +378,7 @@ def _settings(workload: Workload | str, gpu: GpuFacts, software: Mapping[str, st
     memory = gib(gpu.total_bytes)
     # A limited GPU already has its memory in its name.
     where = gpu.name if memory in gpu.name else f"{gpu.name} ({memory})"
-    versions = f"\nWith {in_words(software)}" if software else ""
+    versions = f"\nWith {format_versions(software)}" if software else ""
     return Text(f"{describe(workload)}, on {where}{versions}")
 
 

@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..core.numbers import UNKNOWN
+from ..answer.figures import PEAK_ALLOCATED
+from ..core.numbers import UNKNOWN, ms, times
 from ..core.sizes import GIB, gib
 from ..interface.workload import Workload
 from ..prediction.intervals import Counted
@@ -31,7 +32,7 @@ def render_backward(check: BackwardCheck, workload: Workload, where: str) -> Ren
     figures = figures_table()
     figures.add_row("Forward pass alone", gib(check.forward_bytes), check.source)
     figures.add_row("Whole training step", gib(check.training_bytes), check.source)
-    figures.add_row("Ratio", f"{check.ratio:.2f}", check.source)
+    figures.add_row("Ratio", times(check.ratio), check.source)
     return Group(
         Text(f"{describe(workload)}, on {where}"),
         Text(check.verdict, style="bold green" if check.passed else "bold red"),
@@ -56,12 +57,12 @@ def render_compile(check: CompileCheck) -> RenderableType:
             "s",
         ),
         ("Step", check.eager_step_seconds, check.compiled_step_seconds, 1e-3, 2, "ms"),
-        ("Peak allocated", check.eager_peak_bytes, check.compiled_peak_bytes, GIB, 3, "GiB"),
+        (PEAK_ALLOCATED.label, check.eager_peak_bytes, check.compiled_peak_bytes, GIB, 3, "GiB"),
     ]
     for name, eager, compiled, one, digits, unit in rows:
         if eager and compiled is not None:
             shown = (f"{figure / one:,.{digits}f} {unit}" for figure in (eager, compiled))
-            figures.add_row(name, *shown, f"{compiled / eager:.2f}", check.source)
+            figures.add_row(name, *shown, times(compiled / eager), check.source)
     return Group(
         Text(check.verdict, style="bold green" if check.passed else "bold yellow"),
         section(f"Batch {check.batch_size:,} on {check.device}", figures),
@@ -107,7 +108,7 @@ def _shown(figure: float | None, counted: Counted) -> str:
     if figure is None:
         return UNKNOWN
     if counted is Counted.STEP_SECONDS:
-        return f"{1e3 * figure:,.1f} ms"
+        return ms(figure)
     return gib(figure, 3)
 
 

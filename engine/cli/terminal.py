@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 from ..answer.figures import SPEED, TOKEN_SPEED
-from ..events import Event, Log, Stage, about, seconds_left
+from ..events import Emit, Event, Log, Stage, about, seconds_left
 from ..interface.tokens import Tokens
 from ..interface.trial import Trial
 
@@ -90,7 +90,7 @@ def bullets(sentences: Iterable[str]) -> Table:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[Event], None]]:
+def progress() -> Iterator[Emit]:
     """Show progress on stderr for as long as the context lasts.
 
     The bar pulses where it is not known how far a stage is, as in a search, and the time left is

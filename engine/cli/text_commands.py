@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..answer.figures import DEVICE_USED, LARGEST_BATCH
 from ..core.choices import Goal
 from ..core.errors import InvalidInput
 from ..core.fields import described_fields
+from ..core.numbers import ms, rate, significant
 from ..core.sizes import gib
 from ..gpus import HOW_TO_LIST, LOCAL
 from ..interface.goals import GENERATES, counts
@@ -122,7 +124,7 @@ def _generation(found: GenerationAnswer, request: AnalysisRequest) -> list[Rende
     fits = "fits" if trial.fits else "does not fit"
     figures = figures_table()
     most = f"{found.largest_batch_size:,} texts at once" if found.largest_batch_size else "none"
-    figures.add_row("Largest batch", most, trial.source)
+    figures.add_row(LARGEST_BATCH.label, most, trial.source)
     end = ", all that the model takes" if found.longest_is_the_models else ""
     longest = f"{found.longest_length:,} tokens{end}" if found.longest_length else "none"
     figures.add_row(f"Longest context at batch {trial.batch_size:,}", longest, trial.source)
@@ -149,16 +151,15 @@ def _speed(found: GenerationAnswer, texts: Texts) -> Table:
     prompt, token = found.prompt_seconds or 0.0, found.token_seconds or 0.0
     low, high = found.tokens_per_second_low or 0.0, found.tokens_per_second_high or 0.0
     table = figures_table()
-    table.add_row("Time to first token", f"{prompt * 1000:,.4g} ms", Source.PREDICTED)
+    table.add_row("Time to first token", ms(prompt), Source.PREDICTED)
     if texts.new_tokens > 1:
         limit = "kernel launches limit it" if found.waits_for_host else "the GPU limits it"
         if found.waits_for_link:
             limit = "copies to and from the host limit it"
-        table.add_row("Each further token", f"{token * 1000:,.3g} ms, {limit}", Source.PREDICTED)
+        table.add_row("Each further token", f"{ms(token)}, {limit}", Source.PREDICTED)
     speed = found.tokens_per_second or 0.0
-    digits = 0 if low >= 100 else 1
-    told = f"{speed:,.{digits}f} tokens/s, {low:,.{digits}f} to {high:,.{digits}f}"
-    table.add_row("New tokens of all texts", told, Source.PREDICTED)
+    shown = f"{rate(speed, 'tokens')}, {significant(low)} to {significant(high)}"
+    table.add_row("New tokens of all texts", shown, Source.PREDICTED)
     return table
 
 
@@ -179,5 +180,5 @@ def _longest(found: LongestThatFits, workload: Workload) -> list[RenderableType]
             f"{describe(workload).rpartition(', sequence length')[0]}, on {found.gpu.name} "
             f"({gib(found.gpu.total_bytes)})"
         ),
-        section("Device used", figures),
+        section(DEVICE_USED.label, figures),
     ]

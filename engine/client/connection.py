@@ -134,7 +134,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A successful answer.
 
     Attributes:
@@ -191,7 +191,7 @@ class Connection:
         tries: int = TRIES,
         timeout_seconds: float | None = None,
         version: str | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Send a request and return the successful answer.
 
         Args:
@@ -246,10 +246,10 @@ class Connection:
             headers["Idempotency-Key"] = str(uuid.uuid4())
         return Request(address, data, headers, method=method)  # noqa: S310  # settings know schemes
 
-    def _try_once(self, request: Request, timeout_seconds: float) -> Answer:
+    def _try_once(self, request: Request, timeout_seconds: float) -> Response:
         try:
             with self._opener.open(request, timeout=timeout_seconds) as answer:
-                return Answer(self._json(_read(answer)), answer.headers.get("ETag", ""))
+                return Response(self._json(_read(answer)), answer.headers.get("ETag", ""))
         except HTTPError as error:
             with error:
                 raise self._failure(error) from error

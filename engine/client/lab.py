@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidInput
 from . import connection
-from .connection import Answer, Connection, Settings
+from .connection import Connection, Response, Settings
 from .errors import LabError, NotFinished, Refused
 from .imported import ImportedJobs
 from .outbox import Delivery, Entry, Outbox, analysis_document, training_document
@@ -391,7 +391,7 @@ class Lab:
         return answer
 
 
-def _read(answer: Answer) -> Analysis:
+def _read(answer: Response) -> Analysis:
     return Analysis.of(answer.body, answer.version)
 
 

@@ -1,6 +1,6 @@
 """The kinds of adapter that LoRA trains beside frozen weights: everything known of each.
 
-A new one that peft's ``LoraConfig`` has is a member and its :class:`Spec` here.
+A new one that peft's ``LoraConfig`` has is a member and its :class:`AdapterSpec` here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .fields import Choice
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spec:
+class AdapterSpec:
     """Facts about a kind of adapter.
 
     Attributes:
@@ -34,13 +34,13 @@ class Adapter(Choice):
     DORA = "dora", "dora: their direction, and the magnitude apart"
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> AdapterSpec:
         """Facts about it."""
         return _SPECS[self]
 
 
-_SPECS: Mapping[Adapter, Spec] = {
-    Adapter.LORA: Spec(short="LoRA"),
-    Adapter.DORA: Spec(short="DoRA", peft={"use_dora": True}, reads_weights=True),
+_SPECS: Mapping[Adapter, AdapterSpec] = {
+    Adapter.LORA: AdapterSpec(short="LoRA"),
+    Adapter.DORA: AdapterSpec(short="DoRA", peft={"use_dora": True}, reads_weights=True),
 }
-"""By kind."""
+"""Specs by adapter."""

@@ -65,7 +65,7 @@ class Group(Choice):
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers that a field takes, both ends among them; stands in its annotation."""
+    """Inclusive bounds of a number field; stands in its annotation."""
 
     ge: int
     le: int

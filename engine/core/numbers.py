@@ -11,8 +11,8 @@ from math import floor, log10
 UNKNOWN = "\N{EN DASH}"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _MINUS = "\N{MINUS SIGN}"
-_FEW_TIMES = 2
-"""From this ratio on, a difference is shown as a multiple instead of a percentage."""
+_MIN_MULTIPLE = 2
+"""Ratio from which on a difference is shown as a multiple instead of a percentage."""
 _MIN_CENTS = 0.005
 """The smallest amount that cents can show."""
 
@@ -73,7 +73,7 @@ def times_range(low: float, high: float) -> str:
 
 def difference(ratio: float) -> str:
     """A ratio to a baseline: a percentage, from 2 on a multiple, ``same`` below 0.5%."""
-    if ratio >= _FEW_TIMES:
+    if ratio >= _MIN_MULTIPLE:
         return times(ratio)
     change = round(100 * (ratio - 1))
     if change == 0:
@@ -94,3 +94,13 @@ def _ratio(ratio: float) -> str:
 def milliseconds(seconds: float | None) -> str:
     """Seconds as milliseconds, without the unit."""
     return UNKNOWN if seconds is None else significant(seconds * 1000)
+
+
+def ms(seconds: float) -> str:
+    """Seconds as milliseconds, such as ``12.3 ms``."""
+    return f"{milliseconds(seconds)} ms"
+
+
+def rate(per_second: float, of: str = "samples") -> str:
+    """A speed, such as ``1,230 samples/s``."""
+    return f"{significant(per_second)} {of}/s"

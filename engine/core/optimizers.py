@@ -1,6 +1,6 @@
 """The optimizers: everything known of each but the code that makes it.
 
-A new one is a member and a :class:`Spec` here, and its constructor in
+A new one is a member and a :class:`OptimizerSpec` here, and its constructor in
 ``engine/step/optimizers/making.py``. No torch in this module: the site reads it too.
 """
 
@@ -34,7 +34,7 @@ class Refresh:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spec:
+class OptimizerSpec:
     """Facts about an optimizer.
 
     Attributes:
@@ -100,7 +100,7 @@ class Optimizer(Choice):
     NONE = "none", "none: forward, loss and backward only"
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> OptimizerSpec:
         """Facts about it."""
         return _SPECS[self]
 
@@ -143,22 +143,22 @@ _GALORE: Mapping[str, str | float] = {"scale": 0.25, "proj_type": "std"}
 # fully_shard (0.50.2: "got mixed torch.Tensor and DTensor") and read past the end of others
 # (https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1633); Muon's products gather
 # whole matrices, one after another; GaLore, APOLLO, SOAP and Shampoo need whole matrices too.
-_SPECS: Mapping[Optimizer, Spec] = {
-    Optimizer.ADAMW: Spec(
+_SPECS: Mapping[Optimizer, OptimizerSpec] = {
+    Optimizer.ADAMW: OptimizerSpec(
         state=2,
         constructor="torch.optim.AdamW(model.parameters(), fused=True)",
         trainer="adamw_torch_fused",
         is_elementwise=True,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.ADAMW_FOREACH: Spec(
+    Optimizer.ADAMW_FOREACH: OptimizerSpec(
         state=2,
         constructor="torch.optim.AdamW(model.parameters(), foreach=True)",
         trainer="adamw_torch",
         is_elementwise=True,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.ADAMW_8BIT: Spec(
+    Optimizer.ADAMW_8BIT: OptimizerSpec(
         state_bytes=2,
         constructor="bitsandbytes.optim.AdamW8bit(model.parameters())",
         trainer="adamw_bnb_8bit",
@@ -166,7 +166,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         runs_on_shards=False,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.PAGED_ADAMW: Spec(
+    Optimizer.PAGED_ADAMW: OptimizerSpec(
         constructor="bitsandbytes.optim.PagedAdamW(model.parameters())",
         trainer="paged_adamw_32bit",
         bitsandbytes="PagedAdamW",
@@ -174,7 +174,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         runs_on_shards=False,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.PAGED_ADAMW_8BIT: Spec(
+    Optimizer.PAGED_ADAMW_8BIT: OptimizerSpec(
         constructor="bitsandbytes.optim.PagedAdamW8bit(model.parameters())",
         trainer="paged_adamw_8bit",
         bitsandbytes="PagedAdamW8bit",
@@ -182,26 +182,26 @@ _SPECS: Mapping[Optimizer, Spec] = {
         runs_on_shards=False,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.SCHEDULE_FREE_ADAMW: Spec(
+    Optimizer.SCHEDULE_FREE_ADAMW: OptimizerSpec(
         state=2,
         constructor="schedulefree.AdamWScheduleFree(model.parameters())",
         trainer="schedule_free_adamw",
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.ADAM_MINI: Spec(
+    Optimizer.ADAM_MINI: OptimizerSpec(
         state=1,
         constructor="adam_mini.Adam_mini(model.named_parameters())",
         runs_on_shards=False,
         takes_one_weight=False,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.MUON: Spec(
+    Optimizer.MUON: OptimizerSpec(
         state=1,
         constructor="memorymark.step.optimizers.muon_with_adamw(model, lr=1e-3)",
         runs_on_shards=False,
         takes_one_weight=False,
     ),
-    Optimizer.GALORE: Spec(
+    Optimizer.GALORE: OptimizerSpec(
         constructor="galore_torch.GaLoreAdamW(groups)",
         trainer="galore_adamw",
         rank=128,
@@ -211,7 +211,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         refresh=_SVD,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.GALORE_8BIT: Spec(
+    Optimizer.GALORE_8BIT: OptimizerSpec(
         constructor="galore_torch.GaLoreAdamW8bit(groups)",
         trainer="galore_adamw_8bit",
         bitsandbytes="AdamW8bit",
@@ -222,7 +222,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         refresh=_SVD,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.APOLLO: Spec(
+    Optimizer.APOLLO: OptimizerSpec(
         constructor="apollo_torch.APOLLOAdamW(groups)",
         trainer="apollo_adamw",
         rank=256,
@@ -236,7 +236,7 @@ _SPECS: Mapping[Optimizer, Spec] = {
         runs_on_shards=False,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.SOAP: Spec(
+    Optimizer.SOAP: OptimizerSpec(
         state=2,
         constructor="pytorch_optimizer.SOAP(model.parameters())",
         needs_whole_matrices=True,
@@ -245,24 +245,24 @@ _SPECS: Mapping[Optimizer, Spec] = {
             work="a QR decomposition for each side of each matrix", interval="every 10 steps"
         ),
     ),
-    Optimizer.SHAMPOO: Spec(
+    Optimizer.SHAMPOO: OptimizerSpec(
         state=2,
         constructor="pytorch_optimizer.ScalableShampoo(model.parameters())",
         needs_whole_matrices=True,
         runs_on_shards=False,
     ),
-    Optimizer.ADAFACTOR: Spec(
+    Optimizer.ADAFACTOR: OptimizerSpec(
         constructor="transformers.Adafactor(model.parameters())",
         trainer="adafactor",
         runs_on_shards=False,
     ),
-    Optimizer.LION: Spec(
+    Optimizer.LION: OptimizerSpec(
         state=1,
         constructor="bitsandbytes.optim.Lion(model.parameters())",
         trainer="lion_32bit",
         is_elementwise=True,
     ),
-    Optimizer.SGD_MOMENTUM: Spec(
+    Optimizer.SGD_MOMENTUM: OptimizerSpec(
         state=1,
         constructor="torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)",
         trainer="sgd",
@@ -270,24 +270,24 @@ _SPECS: Mapping[Optimizer, Spec] = {
         is_elementwise=True,
         scaling=Scaling.LINEAR,
     ),
-    Optimizer.SGD: Spec(
+    Optimizer.SGD: OptimizerSpec(
         constructor="torch.optim.SGD(model.parameters(), lr=1e-3)",
         trainer="sgd",
         is_elementwise=True,
         scaling=Scaling.LINEAR,
     ),
-    Optimizer.RMSPROP: Spec(
+    Optimizer.RMSPROP: OptimizerSpec(
         state=1,
         constructor="torch.optim.RMSprop(model.parameters())",
         trainer="rmsprop",
         is_elementwise=True,
         scaling=Scaling.SQUARE_ROOT,
     ),
-    Optimizer.ADAGRAD: Spec(
+    Optimizer.ADAGRAD: OptimizerSpec(
         state=1,
         constructor="torch.optim.Adagrad(model.parameters())",
         trainer="adagrad",
         is_elementwise=True,
     ),
-    Optimizer.NONE: Spec(takes_one_weight=False),
+    Optimizer.NONE: OptimizerSpec(takes_one_weight=False),
 }

@@ -23,6 +23,11 @@ def gib_number(size: float | None, decimals: int = 2) -> str:
     return f"<{least:g}" if 0 < amount < least / 2 else f"{amount:,.{decimals}f}"
 
 
+def in_gib(size: float, decimals: int = 4) -> float:
+    """A number of bytes in GiB, rounded, for charts and for programs."""
+    return round(size / GIB, decimals)
+
+
 def gib_of(size: float, whole: float, decimals: int = 2) -> str:
     """Format a part of an amount, both in bytes, such as ``21.43 of 22.07 GiB``."""
     return f"{gib_number(size, decimals)} of {gib(whole, decimals)}"

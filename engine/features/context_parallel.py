@@ -8,8 +8,7 @@ from typing import Annotated
 from ..core.choices import Attention, CrossEntropy, Parallelism, Rotation
 from ..core.fields import Described, Group, Interval
 from ..models.tasks import Task
-from .contradiction import GIVEN, Contradiction, one_of, other_than
-from .parts import NOT_IN_PARTS
+from .contradiction import GIVEN, NOT_IN_PARTS, Contradiction, one_of, other_than
 
 
 @dataclass(frozen=True, kw_only=True)

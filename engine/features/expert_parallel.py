@@ -7,8 +7,7 @@ from typing import Annotated
 
 from ..core.choices import Parallelism
 from ..core.fields import Described, Group, Interval
-from .contradiction import Contradiction, one_of, other_than
-from .parts import DEGREES
+from .contradiction import DEGREES, Contradiction, one_of, other_than
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,8 +71,8 @@ class Savers:
         CrossEntropy,
         Described(
             "Cross-entropy",
-            "How a language model's loss goes about its logits, which take the most memory where "
-            "the vocabulary is large.",
+            "How a language model's loss is computed from its logits, which take the most memory "
+            "where the vocabulary is large.",
             Group.SAVERS,
             chip="{} cross-entropy",
         ),

@@ -14,8 +14,7 @@ from . import (
     tensor_parallel,
     zero,
 )
-from .contradiction import Contradiction, one_of, other_than
-from .parts import DEGREES, NOT_IN_PARTS
+from .contradiction import DEGREES, NOT_IN_PARTS, Contradiction, one_of, other_than
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,7 @@ class Sharing(
 
     @property
     def shard_count(self) -> int:
-        """Among how many GPUs FSDP or ZeRO splits the weights; 1 where they do not."""
+        """Number of GPUs that FSDP or ZeRO splits the weights among; 1 where they do not."""
         if self.parallelism is Parallelism.ZERO_3:
             return self.world_size
         if self.parallelism is not Parallelism.FSDP:

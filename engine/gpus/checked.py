@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from ..core.border import read_json
+from ..core.numbers import ms
 from ..core.sizes import gib
 from ..versions import software
 from . import catalogue_name
@@ -173,7 +174,7 @@ class Comparison:
     def _in_unit(self, number: float) -> str:
         if self.counted in MEMORY:
             return gib(number, 3)
-        return f"{1000 * number:,.2f} ms"
+        return ms(number)
 
 
 @dataclass(frozen=True)

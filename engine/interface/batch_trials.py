@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from ..core.numbers import significant
+from ..core.numbers import rate
 from ..core.sizes import gib, gib_number
 from .result import Phase
 from .trial import GpuFacts, Trial
@@ -45,5 +45,5 @@ class BatchTrials:
             line += f" ({gib_number(low)} to {gib_number(high)})"
         line += f" of {gib(self.gpu.total_bytes)}"
         if trial.fits and trial.samples_per_second is not None:
-            line += f", {significant(trial.samples_per_second)} samples/s"
+            line += f", {rate(trial.samples_per_second)}"
         return f"{line} ({trial.source})"

@@ -23,7 +23,7 @@ def left_out(given: Mapping[str, object], request: AnyRequest) -> list[str]:
     return [name for name in named if given.get(name) in (None, "")]
 
 
-def in_words(request: Mapping[str, Any], names: Iterable[str]) -> str:
+def format_values(request: Mapping[str, Any], names: Iterable[str]) -> str:
     """The values that these fields have in a request, such as ``fp32, adamw, 128 tokens``."""
     values = [(name, request.get(name)) for name in names]
     return ", ".join(
@@ -40,5 +40,5 @@ def defaults_taken(given: Mapping[str, object], request: AnalysisRequest) -> lis
         given: Untrusted fields.
         request: Parsed from them.
     """
-    taken = in_words(request.to_dict(), left_out(given, request))
+    taken = format_values(request.to_dict(), left_out(given, request))
     return [f"Assumed, since it was not given: {taken}."] if taken else []

@@ -1,4 +1,7 @@
-"""The request that the form offers first, and that each engine answers while it waits for one."""
+"""The request that the form offers first, and that each engine answers while it waits for one.
+
+Apart from :mod:`~engine.interface.request`, as making one checks it, and that loads pydantic.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MAX_BATCH_SIZE = 65_536
 """Upper bound of all batch sizes, so that no extrapolation runs away."""
 
 
-def _limit_in_words(limit: int) -> str:
+def _format_limit(limit: int) -> str:
     return f"{gib(limit)} limit"
 
 
@@ -117,7 +117,7 @@ class Request(ABC):
             empty="the whole GPU",
             flag="--memory-limit",
             metavar="SIZE",
-            chip=_limit_in_words,
+            chip=_format_limit,
         ),
     ] = None
     assumptions: Assumptions = field(default_factory=Assumptions)

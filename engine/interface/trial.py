@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -84,6 +85,10 @@ class Trial:
     breakdown: dict[str, int] = field(default_factory=dict)
     alloc_retries: int | None = None
     failure: str = ""
+
+
+Probe = Callable[[int], Trial]
+"""Tries or predicts one batch size."""
 
 
 @dataclass(frozen=True)

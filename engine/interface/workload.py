@@ -16,10 +16,10 @@ from ..features.evaluation import Evaluation
 from ..features.length_distribution import FIELD, Lengths
 from ..features.lengths import SampleLengths
 from ..features.method import LearningMethod
+from ..features.model import ModelAndTask
 from ..features.sample import SampleSizes
 from ..features.savers import Savers
 from ..features.sharing import Sharing
-from ..features.subject import Subject
 from ..features.training import TrainingSettings
 from ..models.config import parse_config
 from ..models.model import Model, hub_model
@@ -33,7 +33,7 @@ OWN_CONFIG = "own-config"
 
 def _software(stored: str) -> str:
     try:
-        return software.in_words(software.parse(stored))
+        return software.format_versions(software.parse(stored))
     except InvalidInput:  # stored by a version that knew other packages
         return stored
 
@@ -48,7 +48,7 @@ class Workload(
     TrainingSettings,
     SampleLengths,
     SampleSizes,
-    Subject,
+    ModelAndTask,
 ):
     """One way of training one model.
 

@@ -114,3 +114,18 @@ def _precision(config: Mapping[str, Any]) -> Precision | None:
 
 def _is_on(config: Mapping[str, Any], key: str) -> bool:
     return str(config.get(key)).lower() == "true"
+
+
+_SPEEDS = (
+    "train_samples_per_second",  # transformers' Trainer
+    "train/train_samples_per_second",  # the same in W&B
+    "samples_per_second",
+    "train/samples_per_second",
+    "throughput/samples_per_sec",  # Composer's SpeedMonitor
+)
+
+
+def logged_speed(metrics: Mapping[str, object]) -> float | None:
+    """Samples per second over all GPUs; ``None`` if none of the usual names is logged."""
+    found = (metrics.get(name) for name in _SPEEDS)
+    return next((float(one) for one in found if isinstance(one, int | float) and one > 0), None)

@@ -13,9 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..core.errors import EngineError, InvalidInput
-from .logged_config import request_fields, slurm_job_id
+from .logged_config import logged_speed, request_fields, slurm_job_id
 from .record import JobRecord, Reporter
-from .speeds import logged_speed
 
 _MEMORY = re.compile(r"system/(?:(?P<node>[^/]+)/)?gpu_(?P<gpu>\d+)_memory_usage_megabytes")
 _MEGABYTE = 1e6

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import EngineError, InvalidInput
-from .logged_config import request_fields, slurm_job_id
+from .logged_config import logged_speed, request_fields, slurm_job_id
 from .record import JobRecord, Reporter
-from .speeds import logged_speed
 
 _MAGIC = b":W&B"
 _FILE_HEADER = 7

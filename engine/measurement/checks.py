@@ -6,7 +6,7 @@ memory vs. that of the forward pass alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
@@ -15,11 +15,12 @@ import torch
 
 from ..answer.search import find_largest
 from ..core.errors import DoesNotFit, InvalidInput
+from ..core.numbers import times
 from ..core.process import calibration_file
-from ..events import Event, Log
+from ..events import Emit, Log
 from ..gpus import GPUS, LOCAL, catalogue_name
 from ..hub import resolve
-from ..interface.trial import GpuFacts, Source, Trial
+from ..interface.trial import GpuFacts, Probe, Source, Trial
 from ..interface.workload import Workload
 from ..prediction.intervals import PUBLISHED, Counted, Residual, read_residuals
 from ..prediction.predicted_analysis import format_trial
@@ -39,8 +40,6 @@ MODELS = ("bert", "gpt2", "resnet")
 SMALL_BATCH = 2
 CPU_MEMORY_LIMIT = 3 * 2**30
 """The memory limit where there is no GPU; enough for each of the models."""
-
-Emit = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ def validate_local(
 
 def _predictor(
     workload: Workload, device: DeviceFacts, gpu: GpuFacts, emit: Emit
-) -> tuple[Callable[[int], Trial], TraceSource]:
+) -> tuple[Probe, TraceSource]:
     on_cuda = device.kind == "cuda"
     behaviour: CudaBehaviour | None = cuda_behaviour(device.compute_capability) if on_cuda else None
     traces = trace_workload(workload, behaviour, emit)
@@ -315,7 +314,7 @@ def validate_backward(workload: Workload, batch_size: int, gpu: str) -> Backward
         passed=passed,
         source=source,
         verdict=(
-            f"At batch {batch_size:,}, the training step uses {ratio:.2f}× the memory of the "
+            f"At batch {batch_size:,}, the training step uses {times(ratio)} the memory of the "
             f"forward pass alone ({source}): {runs}."
         ),
     )

@@ -35,7 +35,7 @@ from .environment import device_kind, here, measured_on
 from .profiling import ProfileWatch, profile_step
 from .protocol import GAVE_UP, DeviceFacts, RecordedStep, TrialOrder
 
-Answer = Trial | RecordedStep | FirstRun | MeasuredOn
+ChildResult = Trial | RecordedStep | FirstRun | MeasuredOn
 
 
 def main() -> None:
@@ -52,13 +52,13 @@ def main() -> None:
     device = _device()
     order = TrialOrder.from_json(line) if line else None
 
-    def send(answer: Answer | DeviceFacts) -> int:
+    def send(answer: ChildResult | DeviceFacts) -> int:
         """Hand the answer over; returns the exit status."""
         with answers:
             answers.write(json.dumps(asdict(answer)) + "\n")
         return GAVE_UP if isinstance(answer, Trial) and not answer.fits else 0
 
-    def done(answer: Answer) -> NoReturn:
+    def done(answer: ChildResult) -> NoReturn:
         """Hand the answer over in the middle of a program, and end this process at once."""
         os._exit(send(answer))
 
@@ -85,7 +85,7 @@ def _run_program(
     what: str,
     order: TrialOrder,
     device: ModuleType,
-    done: Callable[[Answer], NoReturn],
+    done: Callable[[ChildResult], NoReturn],
 ) -> NoReturn:
     """Carry out an order for a program, which runs by itself."""
     match what:
@@ -100,7 +100,7 @@ def _run_program(
     programs.run_program(order, device.ProgramWatch(order), done)
 
 
-def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
+def _work(what: str, order: TrialOrder, device: ModuleType) -> ChildResult:
     """Carry out an order, as one of a group if it is for several GPUs."""
     if order.world_size > 1:
         join_group(device_kind(), order.rank, order.world_size, order.meeting_file)
@@ -118,7 +118,7 @@ def _work(what: str, order: TrialOrder, device: ModuleType) -> Answer:
     return _run(device.run_trial, order)
 
 
-def _run(work: Callable[[TrialOrder], Answer], order: TrialOrder) -> Answer:
+def _run(work: Callable[[TrialOrder], ChildResult], order: TrialOrder) -> ChildResult:
     """Carry out an order, and attribute errors of the compiler or the script to them.
 
     Args:

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 from ..core.errors import MeasurementFailed
-from ..events import Event, Log
+from ..core.numbers import ms, times
+from ..events import Emit, Log
 from ..hub import resolve
 from ..interface.trial import Source
 from ..interface.workload import Workload
@@ -69,7 +70,7 @@ class CompileCheck:
 
 
 def validate_compile(
-    workload: Workload, batch_size: int, emit: Callable[[Event], None], rounds: int = ROUNDS
+    workload: Workload, batch_size: int, emit: Emit, rounds: int = ROUNDS
 ) -> CompileCheck:
     """Measure a workload compiled and eager, in interleaved fresh processes.
 
@@ -97,7 +98,7 @@ def validate_compile(
                 emit(
                     Log(
                         f"{what}: {found.first_step_seconds:,.1f} s the first step, "
-                        f"{1e3 * found.step_seconds:,.1f} ms a later one ({Source.MEASURED})"
+                        f"{ms(found.step_seconds)} a later one ({Source.MEASURED})"
                     )
                 )
     return compare(runs[False], runs[True], batch_size, device)
@@ -135,13 +136,13 @@ def compare(
     pays_off = max(1, round((first - plain) / (slow - fast))) if gain else None
     cost = f"the first one takes {max(first - plain, 0):.1f} s longer"
     if pays_off is not None:
-        text = f"are {speedup:.2f}× as fast; {cost}, which pays off after {pays_off:,} steps"
+        text = f"are {times(speedup)} as fast; {cost}, which pays off after {pays_off:,} steps"
     elif max(plain_steps) / fast < 1 - MEASURED_NOISE:
-        text = f"are slower ({speedup:.2f}× the eager speed), and {cost}: no gain"
+        text = f"are slower ({times(speedup)} the eager speed), and {cost}: no gain"
     elif speedup > 1 + MEASURED_NOISE:
-        text = f"are {speedup:.2f}× as fast, but not in every round, and {cost}: no gain"
+        text = f"are {times(speedup)} as fast, but not in every round, and {cost}: no gain"
     else:
-        text = f"are no faster ({speedup:.2f}× the eager speed), and {cost}: no gain"
+        text = f"are no faster ({times(speedup)} the eager speed), and {cost}: no gain"
     return CompileCheck(
         batch_size=batch_size,
         device=device,

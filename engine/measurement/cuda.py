@@ -28,6 +28,9 @@ from .steps import (
     with_times,
 )
 
+_SIGNS = ("out of memory", "STATUS_ALLOC_FAILED", "DEVICE_ALLOCATION_FAILED")
+_NO_ALGORITHM = "unable to find an engine to execute this computation"
+
 
 def facts() -> DeviceFacts:
     """The GPU, with the memory used before the first tensor of a trial.
@@ -130,10 +133,6 @@ def _out_of_memory(error: RuntimeError) -> bool:
     if _NO_ALGORITHM in message:
         return bool(torch.cuda.memory_stats().get("num_ooms"))
     return any(sign in message for sign in _SIGNS)
-
-
-_SIGNS = ("out of memory", "STATUS_ALLOC_FAILED", "DEVICE_ALLOCATION_FAILED")
-_NO_ALGORITHM = "unable to find an engine to execute this computation"
 
 
 def record(order: TrialOrder) -> RecordedStep:

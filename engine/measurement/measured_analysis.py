@@ -18,12 +18,12 @@ from ..answer.worth import Option, is_worth_it
 from ..core.errors import EngineError, InvalidInput, MeasurementFailed
 from ..core.numbers import times
 from ..core.sizes import gib
-from ..events import Event, Log, Stage
+from ..events import Emit, Log, Stage
 from ..gpus.fixed_costs import CUDNN_BYTES, fixed_costs
 from ..hub import resolve
 from ..interface.request import AnalysisRequest, Request
 from ..interface.result import AnalysisResult, Comparison, MeasuredOn, Phase
-from ..interface.trial import NO_FILES, GpuFacts, Source, StepFiles, Trial
+from ..interface.trial import NO_FILES, GpuFacts, Probe, Source, StepFiles, Trial
 from ..parallel.interconnect import accumulation_caveats
 from ..prediction.caveats import smaller_multiple_caveat
 from ..prediction.phases import phases_of, with_measured_step
@@ -47,8 +47,6 @@ MEASURED_NOISE = 0.05
 _SECOND = 2
 """Without a current batch, this multiple is tried beside the limit. One sample may not train."""
 
-Emit = Callable[[Event], None]
-Probe = Callable[[int], Trial]
 _Answer = TypeVar("_Answer")
 
 

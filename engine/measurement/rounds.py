@@ -8,9 +8,10 @@ from collections.abc import Callable
 from ..answer.economics import compare, speedup_in_turn
 from ..answer.worth import WORTH_MEASURED
 from ..core.errors import MeasurementFailed
-from ..events import Event, Log
+from ..core.numbers import rate, times, times_range
+from ..events import Emit, Log
 from ..interface.result import Comparison
-from ..interface.trial import Trial
+from ..interface.trial import Probe, Trial
 
 ROUNDS = 6
 """The fewest for which the interval covers the true speedup with more than 95% probability."""
@@ -23,10 +24,10 @@ MAX_SECONDS = 240.0
 
 
 def measure_in_turn(
-    run: Callable[[int], Trial],
+    run: Probe,
     current: Trial,
     recommended: Trial,
-    emit: Callable[[Event], None],
+    emit: Emit,
     clock: Callable[[], float] = time.monotonic,
 ) -> Comparison | None:
     """Measure both batch sizes in each of several rounds.
@@ -68,7 +69,8 @@ def measure_in_turn(
         return None
     comparison = compare(speeds[current.batch_size], speeds[recommended.batch_size])
     found = speedup_in_turn(comparison)
-    emit(Log(f"Interleaved: {found.ratio:.3f}× as fast, range {found.low:.3f}–{found.high:.3f}"))
+    interval = times_range(found.low, found.high)
+    emit(Log(f"Interleaved: {times(found.ratio)} as fast, range {interval}"))
     return comparison
 
 
@@ -93,10 +95,10 @@ def about_rounds(comparison: Comparison | None, noise: float) -> list[str]:
         f"{len(comparison.current_samples_per_second)} interleaved rounds in fresh processes. Its "
         "range is that of the ratios of single rounds, which contains the true one with "
         f"{100 * comparison.coverage:.0f}% confidence. A change is worth it from "
-        f"{WORTH_MEASURED:.2f}\N{MULTIPLICATION SIGN} on, if every round is faster."
+        f"{times(WORTH_MEASURED)} on, if every round is faster."
     ]
 
 
 def _summary(number: int, speeds: dict[int, list[float]]) -> str:
-    speeds_now = [f"batch {size:,} at {done[-1]:,.1f} samples/s" for size, done in speeds.items()]
+    speeds_now = [f"batch {size:,} at {rate(done[-1])}" for size, done in speeds.items()]
     return f"Round {number}: {', '.join(speeds_now)} (measured)"

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from ..answer.expectation import expected_limit
 from ..answer.search import SearchOutcome, find_largest
 from ..interface.request import MAX_BATCH_SIZE
-from ..interface.trial import GpuFacts, Trial
+from ..interface.trial import GpuFacts, Probe, Trial
 from ..script.factory import ScriptFailed
 from ..script.request import Script, ScriptRequest
 
 _STRIDE = 4
 """Without a prediction, the next batch tried is at most this many times the one before. Memory
 curves upwards, so a line through two small batches would overshoot the limit by far."""
-
-Probe = Callable[[int], Trial]
 
 
 def search_by_trials(

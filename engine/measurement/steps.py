@@ -18,7 +18,7 @@ from ..script.steps import ScriptSteps
 from ..step.batches import make_batch
 from ..step.evaluating import Evaluation, evaluate, evaluation_of
 from ..step.rollouts import METRICS, SCORING, Completions, completions_of, roll_out
-from ..step.training import Training, build_model, prepare, step_of
+from ..step.training import TrainingState, build_model, prepare, step_of
 from ..tracing.recorded import Recorded
 from ..tracing.trace import GROWTH, PROMPT, TOKEN, Trace
 from .protocol import RecordedStep, TrialOrder
@@ -156,7 +156,7 @@ class WorkloadSteps:
         self._workload = workload
         self._batch_size = batch_size
         self._step = step_of(forward_only)
-        self._training: Training | None = None
+        self._training: TrainingState | None = None
         self._evaluation: Evaluation | None = None
         self._completions: Completions | None = None
         self._forward_only = forward_only
@@ -173,7 +173,7 @@ class WorkloadSteps:
             self._completions = completions_of(self._workload, self._batch_size)
 
     @property
-    def recorded(self) -> Training:
+    def recorded(self) -> TrainingState:
         if self._training is None:
             raise ValueError("not built yet")
         return self._training

@@ -25,7 +25,7 @@ MODEL_TYPE = "timm_wrapper"
 PREFIX = "timm/"
 """Prefix of their names, here and on the Hub."""
 
-_SMALLEST, _LARGEST = 32, 1_024
+_MIN_SIDE, _MAX_SIDE = 32, 1_024
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def listed() -> Listed:
     read = tomllib.loads(LISTED.read_text())
     fixed = {name: SizeLimits(side, side, side) for name, side in read["fixed"].items()}
     flexible = {
-        name: SizeLimits(side, min(side, _SMALLEST), max(side, _LARGEST))
+        name: SizeLimits(side, min(side, _MIN_SIDE), max(side, _MAX_SIDE))
         for name, side in read["flexible"].items()
     }
     return Listed(fixed | flexible, read["refused"])

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.distributed import Work
 
+from ..versions.patches import patch_for_good
+
 _MODULE = "torch.distributed._tools.fake_collectives"
 _IN_PLACE = (
     "broadcast_", "allreduce_", "allgather_", "_allgather_base_", "reduce_scatter_",
@@ -52,4 +54,6 @@ for _names, _kernel in ((_IN_PLACE, _returning_the_first), (_OTHERS, _returning_
             _kernels.impl(_name, _kernel, "Meta")
 if not hasattr(torch.cpu.Stream, "record_event"):  # in 2.6, where FSDP calls it all the same
     for _name in ("record_event", "wait_event"):
-        setattr(torch.cpu.Stream, _name, lambda *_: None)
+        patch_for_good(
+            torch.cpu.Stream, _name, lambda *_: None, why="FSDP calls it, and torch 2.6 has none"
+        )

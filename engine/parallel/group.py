@@ -135,7 +135,7 @@ class Together(Alone):
         return model
 
     def optimizer(self, whole: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
-        """With ZeRO, one of this GPU's part of all weights, flat."""
+        """The optimizer; with ZeRO one of this GPU's part of all weights, flat."""
         partitions: Any = self._partitions
         return whole if partitions is None else partitions
 
@@ -155,7 +155,7 @@ class Together(Alone):
         return self._recorder
 
     def generating(self, model: torch.nn.Module) -> AbstractContextManager[None]:
-        """With ZeRO 3, all weights are gathered, as TRL does (``ds3_gather_for_generation``)."""
+        """Gather all weights with ZeRO 3, as TRL does (``ds3_gather_for_generation``)."""
         if self._partitions is None:
             return nullcontext()
         return self._partitions.all_whole()
@@ -231,7 +231,7 @@ def _forget_groups(rank: int) -> None:
 
 
 _EMPTY = torch.ops.aten.empty.memory_format
-_PATIENCE = timedelta(seconds=120)
+_TIMEOUT = timedelta(seconds=120)
 """Timeout of members that wait for each other; their parent has a deadline for all of them."""
 
 
@@ -268,7 +268,7 @@ def join_group(device: str, rank: int, world_size: int, meeting_file: str) -> No
         store=FileStore(meeting_file, world_size),
         rank=rank,
         world_size=world_size,
-        timeout=_PATIENCE,
+        timeout=_TIMEOUT,
         device_id=own,  # else NCCL allocates its memory only in the first step
     )
 

@@ -356,7 +356,7 @@ class Partitions:
 
     @torch.no_grad()
     def _reduce(self) -> None:
-        """Reduce what is left in the bucket, and add it all to what earlier micro-batches left."""
+        """Flush the bucket, and add the reduced gradients to those of earlier micro-batches."""
         self._is_ending = False
         self._reduce_bucket()
         if self._division.stage == WEIGHTS:

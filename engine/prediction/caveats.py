@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..answer.ladder import listed
 from ..answer.search import SearchOutcome
 from ..core.choices import Quantization
+from ..core.numbers import ms
 from ..core.sizes import gib
 from ..gpus import Gpu, Vendor
 from ..interface.request import MAX_BATCH_SIZE, Request
@@ -97,8 +98,8 @@ def host_caveats(batch_size: int, step: StepTime, gpu: Gpu) -> list[str]:
     )
     return [
         f"How fast batch {batch_size:,} is depends on the machine's CPU: a step is predicted to "
-        f"take {1e3 * step.fastest:,.3g} ms if it launches an operation in {fast} µs, and "
-        f"{1e3 * step.slowest:,.3g} ms if it takes {slow} µs, {why}"
+        f"take {ms(step.fastest)} if it launches an operation in {fast} µs, and "
+        f"{ms(step.slowest)} if it takes {slow} µs, {why}"
     ]
 
 
@@ -112,8 +113,8 @@ def waiting_caveats(batch_size: int, step: StepTime) -> list[str]:
     if step.seconds < _WORTH_TELLING * step.ahead:
         return []
     return [
-        f"At batch {batch_size:,} the step takes {1e3 * step.seconds:,.3g} ms, of which "
-        f"{1e3 * (step.seconds - step.ahead):,.3g} ms are for waiting (predicted): where it reads "
+        f"At batch {batch_size:,} the step takes {ms(step.seconds)}, of which "
+        f"{ms(step.seconds - step.ahead)} are for waiting (predicted): where it reads "
         "a value from the GPU (.item(), .cpu(), if, a boolean mask as an index), the CPU cannot "
         "launch what comes next until the GPU is done."
     ]

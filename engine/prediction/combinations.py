@@ -48,11 +48,11 @@ _NEEDLESS_WITH = {
 """Moves that save optimizer state, of which these others leave little."""
 
 _MIN_SHARE = 0.07
-"""From this share of a step on, an optimizer's time is worth a move: 8-bit AdamW saves 43% of it,
+"""Share of a step from which on an optimizer's time is worth a move: 8-bit AdamW saves 43% of it,
 as it moves 16 bytes for a weight in fp32 instead of 28."""
 
 Combination = tuple[Move, ...]
-"""In the order of :func:`~engine.prediction.moves.moves_for`."""
+"""Moves in the order of :func:`~engine.prediction.moves.moves_for`."""
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from functools import partial
 
 from ..answer.economics import usd_per_million_samples
 from ..core.errors import DoesNotFit, EngineError, InvalidInput
-from ..core.numbers import usd
-from ..core.sizes import GIB
-from ..events import Event, Log, Stage
+from ..core.numbers import significant, usd
+from ..core.sizes import gib_of
+from ..events import Emit, Event, Log, Stage
 from ..gpus import Gpu
 from ..gpus.known import known_gpus
 from ..interface.request import AnalysisRequest
 from ..interface.result import GpuOffer
-from ..traces.workloads import Emit, KeptTraces
+from ..traces.workloads import KeptTraces
 from ..tracing.lowering import behaviour_of
 from .correction import Experience
 from .limits import find_limits
@@ -27,7 +27,7 @@ _SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True)
-class Offer:
+class PricedOffer:
     """A workload on one GPU at the batch that is recommended there; predicted, at assumed prices.
 
     Attributes:
@@ -79,12 +79,11 @@ class Shortage:
         return GpuOffer(self.gpu.name, self.gpu.total_bytes, fits=False, why_not=str(self))
 
     def __str__(self) -> str:
-        needed, has = self.needed_bytes / GIB, self.gpu.total_bytes / GIB
-        name = self.gpu.display_name
-        return f"{name}: batch {self.batch_size:,} needs {needed:,.1f} of {has:,.1f} GiB"
+        needs = gib_of(self.needed_bytes, self.gpu.total_bytes, 1)
+        return f"{self.gpu.display_name}: batch {self.batch_size:,} needs {needs}"
 
 
-_Found = Offer | Shortage | InvalidInput
+_Found = PricedOffer | Shortage | InvalidInput
 
 
 def choose_gpu(
@@ -112,7 +111,7 @@ def choose_gpu(
         emit(Log(left_out))
     on_each = partial(_on, request, traced=traced, experience=experience, prices=prices)
     found = _on_each(compared, on_each, _without_repeats(emit), partial(traced.groups, request))
-    offers = [one for one in found if isinstance(one, Offer)]
+    offers = [one for one in found if isinstance(one, PricedOffer)]
     if not offers:
         raise _refusal(request, found)
     sure = [offer for offer in offers if offer.is_sure] or offers
@@ -224,7 +223,7 @@ def _on(
         raise ValueError(f"batch {limits.choice.batch_size} is recommended and has no speed")
     per_hour = price_per_hour(there, gpu) * request.world_size
     cost = usd_per_million_samples(per_hour, speed)
-    emit(Log(f"{gpu.display_name}: ${cost:,.2f} per million samples, at an assumed price"))
+    emit(Log(f"{gpu.display_name}: {usd(cost)} per million samples, at an assumed price"))
     listed = GpuOffer(
         gpu.name,
         gpu.total_bytes,
@@ -238,7 +237,7 @@ def _on(
         samples_per_second_high=speed * seconds / shortest,
         usd_per_million_samples=cost,
     )
-    return Offer(gpu, listed, per_hour, 1e6 / speed / _SECONDS_PER_HOUR, cost)
+    return PricedOffer(gpu, listed, per_hour, 1e6 / speed / _SECONDS_PER_HOUR, cost)
 
 
 def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> AnalysisRequest:
@@ -273,7 +272,7 @@ def _refusal(request: AnalysisRequest, found: Sequence[_Found]) -> DoesNotFit | 
     )
 
 
-def _is_within(request: AnalysisRequest, offer: Offer) -> bool:
+def _is_within(request: AnalysisRequest, offer: PricedOffer) -> bool:
     limits = (
         (request.most_usd_per_hour, offer.usd_per_hour),
         (request.most_hours_per_million, offer.hours_per_million),
@@ -281,7 +280,7 @@ def _is_within(request: AnalysisRequest, offer: Offer) -> bool:
     return all(most is None or value <= most for most, value in limits)
 
 
-def _beyond_limit(request: AnalysisRequest, offers: Sequence[Offer]) -> dict[str, str]:
+def _beyond_limit(request: AnalysisRequest, offers: Sequence[PricedOffer]) -> dict[str, str]:
     """Errors that say what the limit would have to be, by field."""
     wrong = {}
     cheapest = min(offers, key=lambda offer: offer.usd_per_hour)
@@ -289,12 +288,12 @@ def _beyond_limit(request: AnalysisRequest, offers: Sequence[Offer]) -> dict[str
     if request.most_usd_per_hour is not None:
         wrong["most_usd_per_hour"] = (
             f"no GPU that fits costs so little; the cheapest is {cheapest.gpu.display_name} at "
-            f"{cheapest.usd_per_hour:,.2f} USD per hour"
+            f"{usd(cheapest.usd_per_hour)} per hour"
         )
     if request.most_hours_per_million is not None:
         wrong["most_hours_per_million"] = (
             f"no GPU is that fast; the fastest that fits is {fastest.gpu.display_name} with "
-            f"{fastest.hours_per_million:,.3g} hours per million samples, as predicted"
+            f"{significant(fastest.hours_per_million)} hours per million samples, as predicted"
         )
     return wrong
 
@@ -303,14 +302,16 @@ def _is_limited(request: AnalysisRequest) -> bool:
     return request.most_usd_per_hour is not None or request.most_hours_per_million is not None
 
 
-def _claim(best: Offer, *, is_limited: bool) -> str:
+def _claim(best: PricedOffer, *, is_limited: bool) -> str:
     """The merit of the chosen GPU: its condition and its number."""
     among = "surely fits" if best.is_sure else "may fit"
     limit = " within the limits" if is_limited else ""
     return f"cheapest that {among}{limit}, {_cost(best)} per million samples"
 
 
-def _reason(best: Offer, claim: str, others: Sequence[Offer], cheaper: Sequence[Offer]) -> str:
+def _reason(
+    best: PricedOffer, claim: str, others: Sequence[PricedOffer], cheaper: Sequence[PricedOffer]
+) -> str:
     """Why a GPU was chosen, with the next three, and those that would cost less.
 
     Args:
@@ -334,11 +335,11 @@ def _reason(best: Offer, claim: str, others: Sequence[Offer], cheaper: Sequence[
 _RUNNERS_UP = 3
 
 
-def _listed(offers: Sequence[Offer]) -> str:
+def _listed(offers: Sequence[PricedOffer]) -> str:
     return ", ".join(f"{one.gpu.display_name} {_cost(one)}" for one in offers)
 
 
-def _cost(offer: Offer) -> str:
+def _cost(offer: PricedOffer) -> str:
     return usd(offer.usd_per_million)
 
 

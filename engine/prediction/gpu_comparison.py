@@ -11,7 +11,7 @@ from ..answer.economics import usd_per_million_samples
 from ..answer.plan import GpuOption, Plan
 from ..answer.recommendation import kept_global_batch
 from ..core.errors import InvalidInput
-from ..core.sizes import GIB
+from ..core.sizes import gib
 from ..gpus import GPUS, Gpu
 from ..gpus.known import known_gpus
 from ..interface.request import Request
@@ -38,7 +38,7 @@ def compare_gpus(
     name: str,
     request: Request,
     here: Gpu | None,
-    predict: Predict,
+    predict: PredictOnGpu,
     on: Callable[[Gpu], Request],
     step_time: Callable[[Gpu, int], StepTime],
 ) -> Plan:
@@ -112,7 +112,7 @@ def best_known(options: Sequence[GpuOption]) -> list[GpuOption]:
     return [option for option in known if option.is_sure] or known
 
 
-class Predict(Protocol):
+class PredictOnGpu(Protocol):
     """Predicts the trial of a batch size on a GPU; ``careful`` as in :func:`predict_trial`."""
 
     def __call__(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial: ...
@@ -122,12 +122,12 @@ def gpu_option(
     request: Request,
     here: Gpu | None,
     gpu: Gpu,
-    predict: Predict,
+    predict: PredictOnGpu,
     on: Callable[[Gpu], Request],
     speed_today: float | None,
     speed: Callable[[Gpu, int], float] | None = None,
     step_time: Callable[[Gpu, int], StepTime] | None = None,
-    fit: Predict | None = None,
+    fit: PredictOnGpu | None = None,
 ) -> GpuOption:
     """Prediction for one GPU; arguments as in :func:`compare_gpus` and :func:`compared`.
 
@@ -159,8 +159,8 @@ def gpu_option(
     )
     if limits.choice is None:
         smallest = fit(gpu, limits.batch_multiple)
-        needed = (smallest.device_used_bytes or 0) / GIB
-        return replace(option, why_not=f"batch {smallest.batch_size:,} needs {needed:,.1f} GiB")
+        needed = gib(smallest.device_used_bytes or 0, 1)
+        return replace(option, why_not=f"batch {smallest.batch_size:,} needs {needed}")
     return _with_speed(option, there, limits, predict(gpu, limits.choice.batch_size), speed_today)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..core.numbers import ms
 from ..core.sizes import gib
 from ..tracing.trace import COPY, ON_HOST, TOKEN, WAITING_COPY, Operation, Trace
 
@@ -63,6 +64,6 @@ def offloaded_cache_caveat(held: int, copied: int) -> str:
     return (
         f"The host holds {gib(held)} of keys and values (predicted), and more where pinned memory "
         f"is rounded up. The last token copies {gib(copied)} to it between the kernels, and as "
-        f"much back beside them: {copied / LINK_BYTES_PER_SECOND * 1000:,.3g} ms each way at an "
+        f"much back beside them: {ms(copied / LINK_BYTES_PER_SECOND)} each way at an "
         f"assumed {LINK_BYTES_PER_SECOND / 1e9:,.0f} GB/s (PCIe 4.0). Machines differ much."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..allocator.options import AllocatorOptions
@@ -10,12 +9,12 @@ from ..answer.search import SearchOutcome, find_largest
 from ..answer.text_answer import limited_by
 from ..core.choices import Attention, Precision
 from ..core.errors import DoesNotFit
-from ..events import Log
+from ..events import Emit, Log
 from ..gpus import Gpu
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
 from ..interface.texts import GenerationAnswer, Texts
-from ..interface.trial import Trial
+from ..interface.trial import Probe, Trial
 from ..interface.workload import Workload
 from ..step.building import blaming_the_config
 from ..tracing.lowering import behaviour_of
@@ -30,7 +29,7 @@ from .generation import (
 )
 from .growing import at_more_lengths
 from .host import copied_bytes
-from .longest import Emit, Search
+from .longest import Search
 from .predicted_analysis import catalogue_gpu, gpu_facts
 from .probe import predict_memory
 from .weights import check_weights
@@ -119,7 +118,7 @@ def _not_even_one(workload: Workload, texts: Texts, trial: Trial, gpu: Gpu) -> D
     )
 
 
-def _batches(probe: Callable[[int], Trial], found: SearchOutcome, asked: int) -> list[Trial]:
+def _batches(probe: Probe, found: SearchOutcome, asked: int) -> list[Trial]:
     """The trials of each power of two that fits, the requested one and both sides of the limit."""
     sizes = {2**power for power in range(found.largest_batch_size.bit_length())}
     sizes |= {asked, found.largest_batch_size, found.next_batch_size}

@@ -94,18 +94,19 @@ tiles: it splits long sums, as those of the weights' gradients are. Of 2,048, 4,
 16,384 it fits our own products in half precision best, whose result has few tiles."""
 
 _ROWS_OF_ONE_PASS = 64 * 1024
-"""From more rows on, PyTorch sums the gradients of a layer norm's weights in two passes, which fill
+"""Rows above which PyTorch sums the gradients of a layer norm's weights in two passes, which fill
 a GPU; else one block of threads runs for every :data:`_COLUMNS_OF_A_BLOCK` columns
 (``LaunchGammaBetaBackwardCUDAKernel`` in ``aten/src/ATen/native/cuda/layer_norm_kernel.cu``)."""
 _COLUMNS_OF_A_BLOCK = 32
 _BYTES = {"float16": 2, "bfloat16": 2}
 
 _GROUPS_AT_ONCE = 32
-"""With the channels last, ResNeXts with 32 and 64 groups run several times faster than RegNets and
-NFNets with other numbers of them; with the channels first, all run alike."""
+"""Groups of a fast convolution: with the channels last, ResNeXts with 32 and 64 groups run several
+times faster than RegNets and NFNets with other numbers of them; with the channels first, all run
+alike."""
 
 _MIN_PIXELS_OF_PRODUCT = 400
-"""From this many pixels on, cuDNN multiplies the channels of an image as they lie in memory where
+"""Pixels from which on cuDNN multiplies the channels of an image as they lie in memory where
 each pixel depends on one alone: on our H100 so at 28 by 28 pixels, at 2.5 to 2.9 TB/s, and no
 longer at 14 by 14. Rows that do not begin at multiples of 16 bytes, as those of DETR's 50 by 67
 pixels, took three times as long."""
@@ -415,7 +416,7 @@ def _convolution(operation: Operation) -> Kind:
 
 
 def _depthwise(operation: Operation) -> Kind:
-    """By cuDNN in fp16 or with the channels last, else by PyTorch's own kernel.
+    """Kind of a depthwise convolution: cuDNN's in fp16 or with the channels last, else PyTorch's.
 
     ``use_cudnn_depthwise`` in ``aten/src/ATen/native/Convolution.cpp``.
     """

@@ -35,7 +35,7 @@ from ..answer.recommendation import Bound
 from ..answer.worth import is_worth_it
 from ..core.choices import ZERO, Mode, Precision
 from ..core.errors import DoesNotFit, EngineError, InvalidInput
-from ..core.numbers import times
+from ..core.numbers import times, usd
 from ..core.sizes import gib_of
 from ..events import Event
 from ..gpus import Gpu, short_name
@@ -396,7 +396,7 @@ def _on_gpu(
     gained = speedup(today, speed, within(GPUS_NOISE))
     how = f"{times(gained.ratio)} {'faster' if gained.ratio >= 1 else 'the speed'}"
     if option.usd_per_run is not None:
-        how += f", ${option.usd_per_run:,.2f} a run"
+        how += f", {usd(option.usd_per_run)} a run"
     decision = switch_to(names, how)
     if not (_is_worth_it(gained) or _is_cheaper(usd_today, option.usd_per_run)):
         decision = f"Keep today's GPU: {names[0]} is not surely faster or cheaper."

@@ -12,7 +12,7 @@ from ..answer.recommendation import Recommendation, micro_batches, recommend_bat
 from ..answer.search import SearchOutcome, find_largest, line_to
 from ..gpus import Gpu
 from ..interface.request import AnalysisRequest, Request
-from ..interface.trial import Source, Trial
+from ..interface.trial import Probe, Source, Trial
 from ..parallel.interconnect import nccl_bytes
 from .probe import usable_bytes
 from .step_time import ratio_span
@@ -43,10 +43,10 @@ class Limits:
 def find_limits(
     request: Request,
     gpu: Gpu,
-    predict: Callable[[int], Trial],
+    predict: Probe,
     *,
-    careful: Callable[[int], Trial] | None = None,
-    probe: Callable[[int], Trial] | None = None,
+    careful: Probe | None = None,
+    probe: Probe | None = None,
     known: Sequence[Trial] = (),
     speed: Callable[[int], float] | None = None,
     step_time: Callable[[int], StepTime] | None = None,
@@ -159,8 +159,8 @@ def _usable_bytes(request: Request, gpu: Gpu) -> int:
 
 
 def predict_largest(
-    predict: Callable[[int], Trial],
-    probe: Callable[[int], Trial],
+    predict: Probe,
+    probe: Probe,
     batch_multiple: int,
     limit_bytes: int,
     known: Sequence[Trial] = (),
@@ -194,11 +194,11 @@ def predict_largest(
 
 
 def largest_safe(
-    predict: Callable[[int], Trial],
+    predict: Probe,
     largest: int,
     total_bytes: int,
     batch_multiple: int,
-    careful: Callable[[int], Trial] | None = None,
+    careful: Probe | None = None,
     first: int | None = None,
 ) -> int:
     """The largest batch whose memory fits even at the high end of its prediction; 0 if none does.
@@ -213,7 +213,7 @@ def largest_safe(
         first: A batch size far from the largest, whose memory says how much a sample takes.
     """
 
-    def surely(probe: Callable[[int], Trial], batch_size: int) -> Trial:
+    def surely(probe: Probe, batch_size: int) -> Trial:
         trial = probe(batch_size)
         high = trial.device_used_high_bytes
         return replace(trial, fits=trial.fits and high is not None and high <= total_bytes)

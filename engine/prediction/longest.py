@@ -11,12 +11,12 @@ from ..allocator.options import AllocatorOptions
 from ..answer.search import SearchOutcome, find_largest
 from ..core.choices import Goal
 from ..core.errors import InvalidInput
-from ..events import Event, Log, Stage
+from ..events import Emit, Log, Stage
 from ..gpus import Gpu
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
 from ..interface.texts import LengthTrial, LongestThatFits, unsuited
-from ..interface.trial import Trial
+from ..interface.trial import Probe, Trial
 from ..step.building import blaming_the_config
 from ..traces.shallow_models import ShallowModels
 from ..traces.tracer import WholeModel
@@ -32,8 +32,6 @@ the length at these alone."""
 
 _POINTS, _FARTHEST = 16, 1.1
 """Number of lengths in the chart, and its end as a multiple of the longest that fits."""
-
-Emit = Callable[[Event], None]
 
 
 def longest_sequence(request: AnalysisRequest, emit: Emit) -> LongestThatFits:
@@ -114,7 +112,7 @@ class Search:
         units = min(max(begin // stride, 1), largest // stride - 2)
         known = [self._trial(unit * stride) for unit in (units, units + 1, units + 2)]
         self._emit(Stage("search"))
-        at: Callable[[int], Trial] | None = None
+        at: Probe | None = None
         try:
             at = self._polynomial(units, stride)
             guess = search(at).largest_batch_size
@@ -137,7 +135,7 @@ class Search:
             self._traced[length] = trial
         return replace(self._traced[length], batch_size=length)
 
-    def _polynomial(self, units: int, stride: int) -> Callable[[int], Trial]:
+    def _polynomial(self, units: int, stride: int) -> Probe:
         """The trials of all lengths by three traces, as many strides long as they say."""
         traced = [
             replace(self._trace_at(unit * stride), batch_size=unit)
@@ -149,7 +147,7 @@ class Search:
         )
 
     def _with_more(
-        self, traced: list[LengthTrial], at: Callable[[int], Trial], most: int, stride: int
+        self, traced: list[LengthTrial], at: Probe, most: int, stride: int
     ) -> list[LengthTrial]:
         """The traced lengths, with others by the polynomial, evenly up to the largest shown."""
         known = {one.length: one for one in traced}

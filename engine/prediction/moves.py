@@ -111,7 +111,7 @@ def _of_lengths(workload: Workload, gpu: Gpu) -> Iterator[Move]:
 
 
 def _of_accumulation(request: AnalysisRequest) -> Iterator[Move]:
-    """Another batch at the same global batch."""
+    """Moves to another batch at the same global batch."""
     workload, current = request.workload, request.known_batch_size
     if request.global_batch_size is not None or workload.pipeline_parallel > 1:
         return

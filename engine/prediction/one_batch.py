@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..events import Log
+from ..events import Emit, Log
 from ..gpus import Gpu
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
@@ -13,7 +13,7 @@ from ..interface.trial import GpuFacts, Trial
 from ..interface.workload import Workload
 from ..step.building import blaming_the_config, code_caveats
 from ..traces.lengths import about_lengths
-from ..traces.workloads import Emit, KeptTraces
+from ..traces.workloads import KeptTraces
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Trace
 from ..versions import software

@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("past_errors.toml")
 ALL = "all"
 
 MIN_MEASURED = 5
-"""With fewer measurements, no percentile is given."""
+"""Fewest measurements that give a percentile."""
 
 _CONVOLUTIONAL = {"convnext", "convnextv2", "regnet", "resnet", "vgg"}
 _BOTH = {"mobilevit"}
@@ -37,7 +37,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return quantiles(values, n=1000, method="inclusive")[round(1000 * share) - 1]
 
 
-class Predicted(StrEnum):
+class PredictedQuantity(StrEnum):
     """Predicted quantity."""
 
     MEMORY = "memory"
@@ -77,7 +77,7 @@ class Group:
         sources: Who measured.
     """
 
-    of: Predicted
+    of: PredictedQuantity
     models: str
     gpu: str
     errors: Errors
@@ -86,7 +86,7 @@ class Group:
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Group:
         errors = Errors(row["count"], row["median"], row.get("percentile_90"))
-        of = Predicted(row["of"])
+        of = PredictedQuantity(row["of"])
         return cls(of, row["models"], row["gpu"], errors, tuple(row["sources"]))
 
 
@@ -97,7 +97,7 @@ def family_of_type(model_type: str) -> str:
     return "other" if model_type in _BOTH else "transformers"
 
 
-def groups_like(of: Predicted, model_type: str, gpu: str) -> list[Group]:
+def groups_like(of: PredictedQuantity, model_type: str, gpu: str) -> list[Group]:
     """The groups like a prediction, the most alike first, as far as there are any.
 
     Those are of the model's type and of its family, on the GPU and on all, and of all models. Its

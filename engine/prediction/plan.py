@@ -11,7 +11,7 @@ from ..allocator.options import AllocatorOptions
 from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
 from ..core.errors import EngineError
-from ..events import Log, Stage
+from ..events import Emit, Log, Stage
 from ..gpus import GPUS, Gpu
 from ..gpus.known import known_gpus
 from ..hub import resolve
@@ -19,7 +19,7 @@ from ..interface.request import AnalysisRequest
 from ..interface.trial import Trial
 from ..step.building import blaming_the_config
 from ..traces.source import TraceSource
-from ..traces.workloads import Emit, KeptTraces
+from ..traces.workloads import KeptTraces
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import Trace
 from ..versions import software
@@ -43,7 +43,7 @@ MAX_TRIED = 16
 """Combinations of moves; each takes seconds."""
 
 _NICENESS = 10
-"""So that a verdict, which somebody waits for, does not wait for what may be added to another."""
+"""Priority of the process: a verdict, which somebody waits for, does not wait for a plan."""
 
 
 def plan(

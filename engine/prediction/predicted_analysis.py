@@ -15,13 +15,14 @@ from ..answer.conclusion import Findings, conclude
 from ..answer.recommendation import is_friendly
 from ..answer.search import SearchOutcome
 from ..core.errors import DoesNotFit, InvalidInput
+from ..core.numbers import ms, rate
 from ..core.sizes import gib
-from ..events import Log, Stage
+from ..events import Emit, Log, Stage
 from ..gpus import GPUS, HOW_TO_LIST, Gpu
 from ..gpus.known import known_gpus
 from ..interface.request import MAX_BATCH_SIZE, AnalysisRequest, Request
 from ..interface.result import AnalysisResult, PhaseName, StepProfile
-from ..interface.trial import GpuFacts, Trial
+from ..interface.trial import GpuFacts, Probe, Trial
 from ..parallel import interconnect
 from ..step.building import cache_caveats, code_caveats
 from ..step.eight_bits import outlier_caveats
@@ -29,7 +30,7 @@ from ..step.methods import method_caveats
 from ..step.optimizers import paged_caveats, refresh_caveats
 from ..traces.lengths import about_lengths, lengths_of
 from ..traces.source import TraceSource
-from ..traces.workloads import Emit, KeptTraces
+from ..traces.workloads import KeptTraces
 from ..tracing.lowering import behaviour_of
 from .caveats import (
     NOTHING_RUN,
@@ -56,8 +57,6 @@ from .timeline import largest_tensors, timeline
 from .work import StepTime
 
 _CURVE_POINTS = 24
-
-Probe = Callable[[int], Trial]
 
 
 class Predict(Protocol):
@@ -388,9 +387,7 @@ def format_trial(trial: Trial) -> str:
     if trial.peak_reserved_bytes is not None:
         parts.append(f"peak reserved {gib(trial.peak_reserved_bytes)}")
     if trial.step_seconds is not None and trial.fits:
-        parts.append(
-            f"{trial.step_seconds * 1000:,.1f} ms a step, {trial.samples_per_second:,.0f} samples/s"
-        )
+        parts.append(f"{ms(trial.step_seconds)} a step, {rate(trial.samples_per_second or 0)}")
     return f"{', '.join(parts)} ({trial.source})"
 
 

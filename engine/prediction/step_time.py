@@ -30,7 +30,7 @@ from .speed_model import speed_model
 from .work import KernelTime, Part, StepTime, StepWork
 
 FILLED = 0.95
-"""From this share on, :attr:`StepTime.filled`, a batch counts as filling the GPU."""
+"""Share, :attr:`StepTime.filled`, from which on a batch counts as filling the GPU."""
 
 _ANY = 1e12
 """More tiles than any product has: they fill every wave of every GPU."""
@@ -229,7 +229,8 @@ def host_decides(step: StepTime) -> bool:
 
 
 HOST_DECIDES = 1.25
-"""From this ratio of the slowest to the fastest step on: more than GPUs of a kind differ by."""
+"""Ratio of the slowest to the fastest step from which on the host decides: more than GPUs of a kind
+differ by."""
 
 GUESSED = RelativeRange(0.5, 3.0)
 """Assumed on GPUs of a vendor whose kernels nobody here measured: as if they were an A100's."""

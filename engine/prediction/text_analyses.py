@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..answer.text_answer import conclude_generation, conclude_longest
 from ..core.choices import OFFLOADED_CACHES, PACKED_CACHES, RESIDUAL_LENGTH, Goal
-from ..events import Log, Stage
+from ..events import Emit, Log, Stage
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
 from ..interface.texts import GenerationAnswer, TextResult, Texts
@@ -17,7 +17,7 @@ from .caveats import ALONE, NOTHING_RUN
 from .generation import reads_text
 from .host import offloaded_cache_caveat
 from .inference import predict_generation
-from .longest import STRIDE, Emit, longest_sequence
+from .longest import STRIDE, longest_sequence
 from .predicted_analysis import catalogue_gpu, gpu_facts
 from .refusals import does_not_fit
 

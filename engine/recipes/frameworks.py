@@ -19,7 +19,7 @@ from .trl import TRL
 FRAMEWORKS: Mapping[str, Framework] = {
     one.name: one for one in (AXOLOTL, LLAMA_FACTORY, TORCHTUNE, TRL, MS_SWIFT)
 }
-"""By the names that ``--framework`` takes."""
+"""Frameworks by their names for ``--framework``."""
 
 
 def any_framework() -> str:

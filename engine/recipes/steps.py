@@ -26,7 +26,7 @@ ATTENTION = {
     "kernels-community/flash-attn3": Attention.FLASH,
     "kernels-community/vllm-flash-attn3": Attention.FLASH,
 }
-"""By transformers' names (``attn_implementation``), and those of kernels on the Hub."""
+"""Attentions by transformers' names (``attn_implementation``) and those of kernels on the Hub."""
 
 OPTIMIZERS = {
     spec.trainer: one
@@ -39,8 +39,8 @@ OPTIMIZERS = {
     "paged_adamw": Optimizer.PAGED_ADAMW,
     "lion": Optimizer.LION,
 }
-"""By ``OptimizerNames`` of transformers' Trainer (``training_args.py``). Its ``sgd`` has no
-momentum unless ``optim_args`` says so."""
+"""Optimizers by ``OptimizerNames`` of transformers' Trainer (``training_args.py``). Its ``sgd`` has
+no momentum unless ``optim_args`` says so."""
 
 _HARMLESS_ARGUMENTS = {"beta1", "beta2", "betas", "eps", "lr", "weight_decay"}
 

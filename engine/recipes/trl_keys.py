@@ -215,7 +215,7 @@ COMMANDS: Mapping[str, Command] = {
         telling=words("sft_model_path reward_model_path response_length num_ppo_epochs kl_coef"),
     ),
 }
-"""By their names. ``trl`` has the others as scripts."""
+"""Commands by name. ``trl`` has the others as scripts."""
 
 KEYS: dict[str, Key] = {
     name: key for one in reversed(list(COMMANDS.values())) for name, key in one.keys.items()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WARM_UP_STEPS = 5
 """The first steps build the optimizer state, choose kernels and start loading data."""
 
-_LARGEST = 2**40
+_MAX_NUMBER = 2**40
 _log = logging.getLogger(__name__)
 
 
@@ -77,7 +77,7 @@ class Setup:
             ("world_size", 1),
             ("warm_up_steps", 0),
         ):
-            number = whole_number(name, getattr(self, name), smallest, _LARGEST, wrong)
+            number = whole_number(name, getattr(self, name), smallest, _MAX_NUMBER, wrong)
             object.__setattr__(self, name, number)
         for name in ("precision", "model_name", "program", "program_hash"):
             if getattr(self, name) != "":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from ..core.errors import EngineError, InvalidInput
-from ..events import Event, Log
+from ..events import Emit, Log
 from ..gpus import Gpu
 from ..traces.batch_rule import HIGH, LOW
 from ..traces.source import ByMicroBatches, TraceSource
@@ -198,7 +198,7 @@ class TracesOnGpus:
         found: The traces so far, or why there are none, by compute capability.
     """
 
-    def __init__(self, request: ScriptRequest, emit: Callable[[Event], None]) -> None:
+    def __init__(self, request: ScriptRequest, emit: Emit) -> None:
         self._request, self._emit = request, emit
         self.found: dict[float, TraceSource | EngineError] = {}
 
@@ -257,7 +257,7 @@ def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> N
 
 
 def told_by_loaders(
-    request: ScriptRequest, behaviour: CudaBehaviour | None, emit: Callable[[Event], None]
+    request: ScriptRequest, behaviour: CudaBehaviour | None, emit: Emit
 ) -> ScriptRequest:
     """The request with facts from a program's loaders: which feed it, and its batch size today.
 

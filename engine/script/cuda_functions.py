@@ -18,10 +18,9 @@ import torch
 
 from ..core.errors import NotPredictable
 from ..gpus import Gpu
-from ..versions.patches import patched
+from ..versions.patches import patch_for_good, patched, taking_the_same
 from .cuda_device import CUDA
 from .process_group import gpus_here
-from .same_arguments import taking_the_same
 from .typed_tensors import types_on_the_gpu
 
 Memory = Callable[[], tuple[int, int]]
@@ -95,7 +94,12 @@ class Stream:
 
 def set_stream(stream: Any) -> None:
     """Let a stream be the current one."""
-    torch.cpu._current_stream = stream
+    patch_for_good(
+        torch.cpu,
+        "_current_stream",
+        stream,
+        why="the recorder reads there which stream is current, until the machine's context ends",
+    )
 
 
 class AnyEvent:

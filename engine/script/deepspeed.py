@@ -23,6 +23,7 @@ from ..core.errors import NotPredictable
 from ..interface.request import as_flags
 from ..parallel.zero import Partitions
 from ..versions.loaded_modules import namespace, namespaces
+from ..versions.patches import patch_names_for_good
 from .deepspeed_config import (
     batch_sizes,
     division_of,
@@ -60,9 +61,19 @@ def _take_its_place(machine: Machine) -> None:
     }
     if "init_distributed" in deepspeed:
         stand_ins["init_distributed"] = _without_mpi(deepspeed["init_distributed"])
-    for names in namespaces("deepspeed"):
-        names.update({name: made for name, made in stand_ins.items() if name in names})
-    deepspeed["initialize"] = partial(_initialize, machine)
+    patch_names_for_good(
+        (
+            (names, name, made)
+            for names in namespaces("deepspeed")
+            for name, made in stand_ins.items()
+            if name in names
+        ),
+        why="its engine and kernels are for GPUs; ours shards and updates as they do",
+    )
+    patch_names_for_good(
+        [(deepspeed, "initialize", partial(_initialize, machine))],
+        why="it makes the engine, of which ours takes the place",
+    )
 
 
 def _without_mpi(join: Callable[..., None]) -> Callable[..., None]:
@@ -93,14 +104,14 @@ class ScriptHost:
 
 
 class _WholeWeights(nullcontext[None]):
-    """In the place of contexts that divide weights, or gather them, while they last."""
+    """Stands for contexts that divide weights, or gather them, while they last."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
 
 class FusedAdam(torch.optim.AdamW):
-    """In the place of DeepSpeed's kernels, which update in place as PyTorch's do.
+    """Stands for DeepSpeed's kernels, which update in place as PyTorch's do.
 
     Args:
         parameters: The parameters that it updates.
@@ -237,7 +248,7 @@ def _refuse(why: str, settings: Mapping[str, Any]) -> NoReturn:
 
 
 class Engine(torch.nn.Module):
-    """In the place of ``DeepSpeedEngine``; what it does not have itself is its model's.
+    """Stands for ``DeepSpeedEngine``; what it does not have itself is its model's.
 
     Args:
         module: The model, on the GPU.

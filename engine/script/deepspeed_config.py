@@ -29,7 +29,8 @@ _FORMATS = {
     }.items()
     for name in (*names, str(known))
 }
-"""By every name that DeepSpeed knows them by (``DtypeEnum`` in deepspeed/runtime/config.py)."""
+"""Number formats by every name that DeepSpeed has for them (``DtypeEnum`` in
+deepspeed/runtime/config.py)."""
 
 
 def read(config: object) -> Mapping[str, Any]:

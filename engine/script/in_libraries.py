@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from ..versions.loaded_modules import namespace
+from ..versions.loaded_modules import Namespace, namespace
+from ..versions.patches import patch_names_for_good, patched, patched_names
 
 StandIns = Mapping[str, Mapping[str, Any]]
 """Stand-ins of names, by the module that holds them; ``Class.method`` is one too."""
@@ -29,7 +31,7 @@ class Replacing(MetaPathFinder):
     def __init__(self, stand_ins: StandIns, originals: Mapping[Any, Any]) -> None:
         self._stand_ins = stand_ins
         self._originals = originals
-        self._undo: list[Callable[[], None]] = []
+        self._replaced = ExitStack()
 
     def __enter__(self) -> None:
         for name in self._stand_ins:
@@ -38,8 +40,7 @@ class Replacing(MetaPathFinder):
 
     def __exit__(self, *_: object) -> None:
         sys.meta_path.remove(self)
-        for put_back in reversed(self._undo):
-            put_back()
+        self._replaced.close()
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         """The spec that others find, of a module that is changed once it is imported."""
@@ -66,21 +67,22 @@ class Replacing(MetaPathFinder):
             first, _, method = path.partition(".")
             if first not in names:
                 continue
-            if method:
-                self._replace_method(names[first], method, stand_in)
-            else:
-                self._undo.append(self._putting_back(names, first))
-                names[first] = stand_in
+            self._replaced.enter_context(
+                patched(
+                    names[first],
+                    method,
+                    stand_in,
+                    why="libraries load weights by ways of their own",
+                )
+                if method
+                else self._replaced_name(names, first, stand_in)
+            )
 
-    def _replace_method(self, kind: type, method: str, stand_in: Any) -> None:
-        own = vars(kind)[method]  # as it is written there: a classmethod, not one that is bound
-        self._undo.append(lambda: setattr(kind, method, own))
-        setattr(kind, method, stand_in)
-
-    def _putting_back(self, names: Any, name: str) -> Callable[[], None]:
+    def _replaced_name(
+        self, names: Namespace, name: str, stand_in: Any
+    ) -> AbstractContextManager[None]:
         own = self._originals.get(names[name], names[name])
-
-        def put_back() -> None:
-            names[name] = own
-
-        return put_back
+        patch_names_for_good([(names, name, own)], why="it was imported while a stand-in was there")
+        return patched_names(
+            [(names, name, stand_in)], why="libraries load weights by ways of their own"
+        )

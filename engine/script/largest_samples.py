@@ -36,9 +36,9 @@ MAX_NUMBERS = 2**28
 _FIRST = 16
 """Number of first samples that are compared: where all are equally large, so are the others."""
 
-_FEW, _DEVIATIONS = 32, 3.1
-"""The mean of ``_FEW`` samples or more exceeds their expectation by ``_DEVIATIONS`` of its standard
-deviations about once in 1,000 batches (the normal distribution)."""
+_MIN_SAMPLES, _DEVIATIONS = 32, 3.1
+"""The mean of ``_MIN_SAMPLES`` samples or more exceeds their expectation by ``_DEVIATIONS`` of its
+standard deviations about once in 1,000 batches (the normal distribution)."""
 
 MAX_DIFFERENT = 32
 """Different samples in a batch that is evaluated where a script is followed. Reading one may take
@@ -210,7 +210,7 @@ def _one_for_others(sizes: list[list[int]]) -> int:
         sizes: One list for each size, with that of every sample; the last one decides between
             samples that are large enough.
     """
-    enough = [fmean(one) + _DEVIATIONS * pstdev(one) / math.sqrt(_FEW) for one in sizes]
+    enough = [fmean(one) + _DEVIATIONS * pstdev(one) / math.sqrt(_MIN_SAMPLES) for one in sizes]
 
     def order(index: int) -> tuple[float, int]:
         reached = min(one[index] / least for one, least in zip(sizes, enough, strict=True))

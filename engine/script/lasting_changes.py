@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..versions.patches import patch_for_good
 from .on_import import when_imported
 
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork")
@@ -73,4 +74,9 @@ def _end_before(module: str, stop: Callable[[str], object]) -> None:
             stop(f"it writes files by {named}")
 
         if hasattr(sys.modules[module], name):
-            setattr(sys.modules[module], name, stopped)
+            patch_for_good(
+                sys.modules[module],
+                name,
+                stopped,
+                why="they write files without open, which is where writing is noticed",
+            )

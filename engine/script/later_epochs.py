@@ -13,7 +13,7 @@ from typing import Any
 SECONDS = 3.0
 """Time of the processor for all later epochs, with what the script does between them."""
 NEWS = 1.01
-"""By so much a later step has to need more than the traced one to count."""
+"""Factor by which a later step has to need more than the traced one to count."""
 
 
 class LaterEpochs:

@@ -29,12 +29,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from importlib.util import find_spec
 from operator import is_
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch._ops import OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.distributed.tensor import DTensor
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import DataLoader
@@ -48,7 +46,7 @@ from ..tracing.recorded import Recorded
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Category
 from ..versions.kernels import declared_without_gpu
-from ..versions.patches import patched
+from ..versions.patches import emptied, patched
 from .compiled import runs_compiled, uncompiled
 from .cuda_device import on_gpu, placing_tensors
 from .cuda_functions import catalogue_gpu
@@ -161,7 +159,7 @@ def pretended_machine(
         stack.enter_context(followed_shards(lambda: machine._recorder))
         for context in (
             *(_quietly, _one_process, declared_without_gpu, made_where_they_are_loaded),
-            *(_movable_modules, _copies, _foreach_on_fakes, _numbers_for_operators),
+            *(_copies, _foreach_on_fakes, _numbers_for_operators),
         ):
             stack.enter_context(context())
         if behaviour is not None:
@@ -260,7 +258,12 @@ def fresh_accelerate() -> Iterator[None]:
         if find_spec("accelerate") is not None:
             state = importlib.import_module("accelerate.state")
             for owner in (state.PartialState, state.AcceleratorState, state.GradientState):
-                stack.enter_context(patch.dict(owner._shared_state, clear=True))
+                stack.enter_context(
+                    emptied(
+                        owner._shared_state,
+                        why="it keeps device and precision, and refuses another precision",
+                    )
+                )
         yield
 
 
@@ -358,28 +361,5 @@ def _copies() -> Iterator[None]:
         copy,
         why="it would copy the tensor's device, too",
         is_missing_in_some=True,
-    ):
-        yield
-
-
-@contextmanager
-def _movable_modules() -> Iterator[None]:
-    """Make ``Module.to`` work on fake tensors, which it would try to swap and cannot."""
-    swap: Any = torch.utils.swap_tensors
-
-    def take_over(parameter: torch.Tensor, moved: torch.Tensor) -> None:
-        if moved.device.type not in ("cpu", "cuda"):
-            raise RuntimeError(f"there is no {moved.device} while a prediction runs")
-        if isinstance(parameter, DTensor):
-            swap(parameter, moved)
-            return
-        if parameter.untyped_storage()._cdata != moved.untyped_storage()._cdata:
-            parameter.data = moved.data
-
-    with patched(
-        torch.utils,
-        "swap_tensors",
-        take_over,
-        why="Module.to would swap fake parameters, and cannot",
     ):
         yield

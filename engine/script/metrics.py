@@ -11,6 +11,7 @@ from collections import defaultdict
 from functools import wraps
 from typing import Any
 
+from ..versions.patches import patch_for_good
 from .causes import wants_network
 from .on_import import when_imported
 
@@ -47,4 +48,9 @@ def _replace_load() -> None:
                 raise
             return UnknownMetric()
 
-    evaluate.load = load_or_go_without
+    patch_for_good(
+        evaluate,
+        "load",
+        load_or_go_without,
+        why="metrics are files of the Hub, and take no memory",
+    )

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..tracing.excerpts import Excerpt, Moment
 from ..tracing.recorder import MemoryRecorder
+from ..versions.patches import patch_for_good
 from .on_import import when_imported
 from .process_group import world_size
 
@@ -99,7 +100,12 @@ class MicroBatches:
             work = partial(run, trainer, *args, **kwargs)
             return self._run(work, trainer, (args, kwargs)) if _is_followed(trainer) else work()
 
-        trainer.training_step = training_step
+        patch_for_good(
+            trainer,
+            "training_step",
+            training_step,
+            why="micro-batches like earlier ones are recorded, not run",
+        )
 
     def _run(self, work: Callable[[], Any], trainer: Any, given: Any) -> Any:
         """Run a micro-batch, or record it like the last one.

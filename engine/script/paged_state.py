@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ..versions.patches import patch_for_good
 from .cuda_device import CPU, put_in_managed_memory
 from .on_import import when_imported
 
@@ -86,7 +87,16 @@ def _change() -> None:
 
         return updated
 
-    functional.get_paged = get_paged
-    for name in filter(functional.__dict__.__contains__, _UPDATES):
-        setattr(functional, name, unless_past_operators(name))
-    functional.fill, functional.prefetch_tensor = unless_traced(fill), unless_traced(prefetch)
+    for name, stand_in in (
+        ("get_paged", get_paged),
+        ("fill", unless_traced(fill)),
+        ("prefetch_tensor", unless_traced(prefetch)),
+    ):
+        patch_for_good(functional, name, stand_in, why="it asks CUDA for managed memory")
+    for name in filter(vars(functional).__contains__, _UPDATES):
+        patch_for_good(
+            functional,
+            name,
+            unless_past_operators(name),
+            why="its library ends the process where there is no GPU",
+        )

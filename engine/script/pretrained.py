@@ -8,7 +8,7 @@ library downloads (timm, torchvision, ``torch.hub``) are not, and loading them d
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ from ..versions.patches import patched
 from .in_libraries import Replacing, StandIns
 from .loading_arguments import index_of, one_device, taken
 from .pretrained_diffusers import model_from_config
-from .quantized import QuantizedLoading, given_quantization, on_a_command_line
+from .quantized import Note, QuantizedLoading, given_quantization, on_a_command_line
 from .quantized_by_hand import LAYERS
 
 _PUBLISHED_IN_BF16 = (
@@ -42,8 +42,6 @@ _PUBLISHED_IN_BF16 = (
     "olmo3",
     "smollm3",
 )
-
-Note = Callable[[str], None]
 
 
 class Unloaded(dict[str, Any]):

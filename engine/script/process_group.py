@@ -24,9 +24,8 @@ from torch.utils._pytree import tree_map_only
 from ..core.errors import NotPredictable
 from ..parallel.ddp import Buckets
 from ..tracing.trace import Category
-from ..versions.patches import patched
+from ..versions.patches import patched, taking_the_same
 from .own_processes import processes_in_this_one
-from .same_arguments import taking_the_same
 
 Making = Callable[[Category], AbstractContextManager[None]]
 

@@ -37,7 +37,7 @@ from .running import ProgramSteps
 from .seen import classes_of, seen
 from .unlike_steps import STEPS, unlike
 
-PATIENCE_SECONDS = 600.0
+MAX_WAIT_SECONDS = 600.0
 """Time that a script may take to its first step, and from one to the next. It loads its data, and
 computes nothing on tensors."""
 
@@ -188,7 +188,7 @@ def begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable
         hide_gpus()
         if not backward_runs():
             done(EngineError(_TOO_LATE))
-        # Threads of OpenMP do not come along into a fork, and whoever asks for them waits for ever.
+        # OpenMP's threads do not survive fork(), and code that asks for them would wait for ever.
         torch.set_num_threads(1)
         random.seed(0)  # Python seeds it anew in every fork, and traces are compared
         scratch = keep_quiet()
@@ -413,13 +413,13 @@ class _Patience:
     def __init__(self, program: Program | Live, end: Callable[[EngineError], object]) -> None:
         self._program, self._end = program, end
         self._steps = 0
-        self._stop = watch(PATIENCE_SECONDS, self._too_late)
+        self._stop = watch(MAX_WAIT_SECONDS, self._too_late)
 
     def renew(self) -> None:
         """A step has ended."""
         self._stop()
         self._steps += 1
-        self._stop = watch(PATIENCE_SECONDS, self._too_late)
+        self._stop = watch(MAX_WAIT_SECONDS, self._too_late)
 
     def _too_late(self, stack: traceback.StackSummary) -> None:
         where = self._program.line(stack)
@@ -427,6 +427,6 @@ class _Patience:
         self._end(
             ScriptFailed(
                 f"{self._program.name} did not get to the end of {step} within "
-                f"{PATIENCE_SECONDS:,.0f} s; it is{where}. Let it prepare less data"
+                f"{MAX_WAIT_SECONDS:,.0f} s; it is{where}. Let it prepare less data"
             )
         )

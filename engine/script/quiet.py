@@ -19,6 +19,7 @@ from typing import IO, Any, NoReturn
 
 from ..core.errors import EngineError
 from ..versions.loaded_modules import namespace
+from ..versions.patches import patch_code, patch_for_good, patch_names_for_good
 from .on_import import when_imported
 
 OFFLINE = {
@@ -82,7 +83,10 @@ def keep_quiet() -> Scratch:
     Nothing of it can be undone.
     """
     os.environ.update(OFFLINE)
-    namespace("huggingface_hub.constants")["HF_HUB_OFFLINE"] = True  # it may have been read already
+    patch_names_for_good(
+        [(namespace("huggingface_hub.constants"), "HF_HUB_OFFLINE", True)],
+        why="it may have been read from the environment already",
+    )
     patches = {
         (socket.socket, "connect"): _on_this_machine(socket.socket.connect),
         (socket.socket, "connect_ex"): _on_this_machine(socket.socket.connect_ex),
@@ -90,7 +94,9 @@ def keep_quiet() -> Scratch:
         (subprocess.Popen, "__init__"): _launching(subprocess.Popen.__init__),
     }
     for (holder, name), function in patches.items():
-        setattr(holder, name, function)
+        patch_for_good(
+            holder, name, function, why="a script is kept off the network, and starts no training"
+        )
     silent = {place.partition(":")[0] for place in _SILENT}
     when_imported({module: partial(_silence, module) for module in silent})
     return Scratch()
@@ -123,8 +129,19 @@ class Scratch:
         )
         self._apart = tuple(os.path.realpath(folder) for folder in apart if folder)
         self._open, self._mkdir, self._replace = builtins.open, os.mkdir, os.replace
-        vars(builtins)["open"] = vars(io)["open"] = self._opened
-        vars(os).update(mkdir=self._folder_made, replace=self._renamed, rename=self._renamed)
+        for owner, name, stand_in in (
+            (builtins, "open", self._opened),
+            (io, "open", self._opened),
+            (os, "mkdir", self._folder_made),
+            (os, "replace", self._renamed),
+            (os, "rename", self._renamed),
+        ):
+            patch_for_good(
+                owner,
+                name,
+                stand_in,
+                why="what a script writes goes into a folder of its own",
+            )
 
     def remove(self) -> None:
         """Remove the folders that the script made, and what it wrote."""
@@ -179,8 +196,8 @@ def _let_do_nothing(holder: Any, name: str) -> None:
     """Let a function do nothing, also for modules that have imported it by its name."""
     function = getattr(holder, name, None)
     if isinstance(function, FunctionType) and not function.__closure__:
-        function.__code__ = _nothing.__code__
-    setattr(holder, name, _nothing)
+        patch_code(function, _nothing, why="modules that imported it by name must not write either")
+    patch_for_good(holder, name, _nothing, why="a script that is traced saves and logs nothing")
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -41,7 +41,7 @@ from .steps import FoundModules, FoundOptimizers
 from .taking_over import TakingOver
 from .unlike_steps import STEPS
 
-_PATIENCE = 10
+_MAX_IDLE_STEPS = 10
 """Number of steps of one optimizer after which another that has not stepped is taken to be unused.
 A GAN's critic usually steps 5 times as often as its generator."""
 
@@ -59,7 +59,7 @@ class Turns:
         self._used: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._changed: set[int] = set()
         self._since: Counter[int] = Counter()  # updates, since the last training step ended
-        self._impatient = False
+        self._gave_up = False
 
     def made(self, optimizer: Optimizer) -> None:
         self._made.add(optimizer)
@@ -82,9 +82,9 @@ class Turns:
 
     def _ended(self, updated: set[int], known: set[int]) -> bool:
         self._since.update(updated)
-        self._impatient |= max(self._since.values()) >= _PATIENCE
+        self._gave_up |= max(self._since.values()) >= _MAX_IDLE_STEPS
         expected = self._changed | {id(optimizer) for optimizer in self._used}
-        if not self._impatient:
+        if not self._gave_up:
             expected |= known | {id(optimizer) for optimizer in filter(_trains, self._made)}
         ended = expected <= self._since.keys()
         if ended:

@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ..core.errors import NotPredictable
 from ..parallel.fsdp import only_the_first, recording_shards
 from ..parallel.group_recorder import GroupRecorder
-from ..versions.loaded_modules import Change, namespaces, replaced
-from ..versions.patches import patched
+from ..versions.loaded_modules import namespaces
+from ..versions.patches import Change, patched, patched_names
 from .cuda_device import CPU
 
 _TENSOR_PARALLEL = ("distribute_tensor", "distribute_module", "parallelize_module")
@@ -78,7 +78,11 @@ def followed_shards(recorder: Callable[[], GroupRecorder | None]) -> Iterator[No
                     why="a script's own shards are followed, or refused",
                 )
             )
-        stack.enter_context(replaced(_tensor_parallel()))
+        stack.enter_context(
+            patched_names(
+                _tensor_parallel(), why="tensor parallelism of a script is refused, not followed"
+            )
+        )
         yield
 
 

@@ -9,7 +9,7 @@ STEPS = 3
 ones."""
 
 _ALIKE_BYTES = 4096
-"""By so much a step may differ from the one before: a script may keep some numbers of each."""
+"""Bytes by which a step may differ from the one before: a script may keep some numbers of each."""
 
 
 def unlike(traced: Trace, later: Trace) -> list[str]:

@@ -31,6 +31,7 @@ from ..tracing.beside import runs_beside
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.operations import tensors_in
 from ..versions.loaded_modules import namespace
+from ..versions.patches import patch_for_good
 from .deepspeed import follow_deepspeed
 from .early_evaluation import EVALUATED_BATCHES
 from .evaluated import batches_of
@@ -54,7 +55,8 @@ FOLLOWED_SECONDS = 120.0
 QUIET_SECONDS = 10.0
 """Time of the processor that forward passes may take after them with no higher peak."""
 _NEWS = 1.01
-"""By so much a peak has to be higher: a text that is generated grows by some bytes a token."""
+"""Factor by which a peak has to be higher to count: a text that is generated grows by some bytes a
+token."""
 GROWING_SECONDS = 20.0
 """Time of the processor for all batches of an evaluation of which each keeps something; what the
 rest of them keep is added up."""
@@ -304,7 +306,9 @@ class _Following(Tracing):
         for name, way in _SAVING[place].items():
             owner = getattr(holder, kind) if kind else holder
             named = f"{kind or module}.{name}".replace("_save_checkpoint", "save_checkpoint")
-            setattr(owner, name, self._saver(named, way))
+            patch_for_good(
+                owner, name, self._saver(named, way), why="what it would save is only counted"
+            )
 
     def _saver(self, named: str, way: str) -> Callable[..., None]:
         def saves(*args: Any, **kwargs: Any) -> None:

@@ -10,13 +10,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from ..core.border import read_json
-from ..events import Event, Log, Stage
+from ..events import Emit, Log, Stage
 from ..gpus.checked import (
     MEMORY,
     SECONDS,
@@ -44,7 +44,6 @@ _RESERVED = 0.2
 
 _CHILD = [sys.executable, "-m", f"{__package__}.child"]
 
-Emit = Callable[[Event], None]
 Found = Mapping[str, Any]
 
 

@@ -28,7 +28,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedNumbers:
     """Predictions for one workload at one batch size.
 
     Attributes:
@@ -42,7 +42,7 @@ class Predicted:
     problem: str = ""
 
 
-def predict(check: SelfCheck, asked: Asked) -> Predicted:
+def predict(check: SelfCheck, asked: Asked) -> PredictedNumbers:
     """Predict a workload on the device of a self-check, with what it has measured so far.
 
     Any error is a finding: it says that predictions do not run with what is installed here.
@@ -52,7 +52,7 @@ def predict(check: SelfCheck, asked: Asked) -> Predicted:
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         name = "" if isinstance(error, EngineError) else f"{type(error).__name__}: "
-        return Predicted({}, problem=f"{name}{reason}")
+        return PredictedNumbers({}, problem=f"{name}{reason}")
 
 
 def launch_seconds_of(check: SelfCheck, asked: Asked, step_seconds: float) -> float | None:
@@ -70,14 +70,14 @@ def launch_seconds_of(check: SelfCheck, asked: Asked, step_seconds: float) -> fl
     return step_seconds / launches if launches else None
 
 
-def _predict(check: SelfCheck, workload: Workload, batch_size: int) -> Predicted:
+def _predict(check: SelfCheck, workload: Workload, batch_size: int) -> PredictedNumbers:
     device = check.device
     if device is None:
         raise ValueError("there is no device to predict for")
     if device.kind != "cuda":
         step = trace(workload, batch_size, None)
         live = predict_live_memory(device.total_bytes, step).peak_allocated_bytes
-        return Predicted({"live_bytes": float(live or 0)})
+        return PredictedNumbers({"live_bytes": float(live or 0)})
     known = GPUS.get(check.gpu_name)
     gpu = None if known is None else on_checked(known, check)
     behaviour = behaviour_of(gpu) if gpu else cuda_behaviour(device.compute_capability)
@@ -87,9 +87,9 @@ def _predict(check: SelfCheck, workload: Workload, batch_size: int) -> Predicted
     cudnn = CUDNN_BYTES if check.cudnn_bytes is None else check.cudnn_bytes
     memory = _memory(predict_memory(facts, step, cudnn_bytes=cudnn))
     if gpu is None:
-        return Predicted(memory)
+        return PredictedNumbers(memory)
     launches, seconds = _time(workload, gpu, step)
-    return Predicted(memory | {STEP: seconds}, launches)
+    return PredictedNumbers(memory | {STEP: seconds}, launches)
 
 
 def _memory(trial: Trial) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""From a workload to the transformers model that it trains, with random weights."""
+"""The transformers model that a workload trains, with random weights."""
 
 from __future__ import annotations
 

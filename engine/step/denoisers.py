@@ -34,14 +34,14 @@ class Prompt:
 
 
 Encode = Callable[[Sequence[Any], Sequence[torch.Tensor]], Prompt]
-"""From the text encoders and the tokens for each, (B, S)."""
+"""The prompt by the text encoders and the tokens for each, (B, S)."""
 
 Loss = Callable[[Any, torch.Tensor, Prompt, torch.Tensor], torch.Tensor]
-"""From the denoiser, latents (B, C, H, W), encoded captions, and how much of the signal each of the
-levels of noise leaves, (levels,)."""
+"""The loss by the denoiser, latents (B, C, H, W), encoded captions, and how much of the signal each
+of the levels of noise leaves, (levels,)."""
 
 Shapes = Callable[[Mapping[str, Any], int], tuple[tuple[int, int], int]]
-"""From a denoiser's config and the length of its captions: S and D, and P or 0, of a prompt."""
+"""S and D, and P or 0, of a prompt, by a denoiser's config and the length of its captions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ def _unet_loss(
 
 
 def _with_noise(latents: torch.Tensor, noise: torch.Tensor, signal: torch.Tensor) -> torch.Tensor:
-    """By the share of the signal that is left in each sample, (B,); ``DDPMScheduler.add_noise``."""
+    """Latents of which a share of the signal is left in each, (B,); ``DDPMScheduler.add_noise``."""
     signal = signal.view(-1, 1, 1, 1)
     return signal**0.5 * latents + (1 - signal) ** 0.5 * noise
 

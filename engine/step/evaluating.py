@@ -22,7 +22,7 @@ from ..interface.workload import Workload
 from .batches import Batch, make_batch
 from .generating import Generation
 from .losses import returns_its_loss
-from .training import Training, inputs_on_device
+from .training import TrainingState, inputs_on_device
 
 _HALF = (torch.bfloat16, torch.float16)
 _LABELS = ("start_positions", "end_positions")
@@ -93,7 +93,7 @@ def rows_before_last(batch_size: int, samples: int, accumulation: int | None) ->
     return max(0, samples - batch_size)
 
 
-def evaluate(training: Training, evaluation: Evaluation) -> None:
+def evaluate(training: TrainingState, evaluation: Evaluation) -> None:
     """Evaluate: the first batch and, with the logits of all others kept, the last."""
     was_training = training.model.training
     training.model.eval()
@@ -112,7 +112,7 @@ def evaluate(training: Training, evaluation: Evaluation) -> None:
     training.phase = "idle"
 
 
-def _predict(training: Training, evaluation: Evaluation) -> tuple[Batch, _Kept]:
+def _predict(training: TrainingState, evaluation: Evaluation) -> tuple[Batch, _Kept]:
     """The forward pass for one batch: its inputs, and what is kept of it."""
     training.phase = "inputs"
     inputs = inputs_on_device(training, evaluation.batch)
@@ -135,7 +135,7 @@ def _predict(training: Training, evaluation: Evaluation) -> tuple[Batch, _Kept]:
     return inputs, [losses, logits, labels]
 
 
-def _written(training: Training, evaluation: Evaluation, inputs: Batch) -> torch.Tensor:
+def _written(training: TrainingState, evaluation: Evaluation, inputs: Batch) -> torch.Tensor:
     """Generate texts for the inputs; returns their tokens."""
     generation = Generation(
         training, inputs, evaluation.new_tokens, beams=evaluation.beams, by_trainer=True
@@ -147,7 +147,7 @@ def _written(training: Training, evaluation: Evaluation, inputs: Batch) -> torch
     return torch.zeros((count, length), dtype=torch.int64, device=training.device)
 
 
-def _as_returned(training: Training, output: Any) -> list[torch.Tensor]:
+def _as_returned(training: TrainingState, output: Any) -> list[torch.Tensor]:
     """The tensors of one output, as accelerate returns them: in fp32 where autocast ran."""
     tensors = [one for one in tree_leaves(output) if isinstance(one, torch.Tensor)]
     if training.autocast is None:

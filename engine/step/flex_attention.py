@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from transformers import modeling_utils
 
 from ..core.errors import InvalidInput
 from ..tracing.flex_attention import compiled_attention
-from ..versions.patches import patched
+from ..versions.patches import patched, patched_names
 
 NAME = "flex_attention"
 """Name of this attention in transformers."""
@@ -54,7 +53,10 @@ def compiled_in_models() -> Iterator[None]:
             compiled,
             why="what stands for compiled FlexAttention is called in its place",
         ),
-        patch.dict(type(functions)._global_mapping, {NAME: on_gpu}),
+        patched_names(
+            [(type(functions)._global_mapping, NAME, on_gpu)],
+            why="transformers leaves out a part on the CPU, where fake tensors are",
+        ),
     ):
         yield
 

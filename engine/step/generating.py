@@ -26,7 +26,7 @@ from .batches import Batch
 from .beams import Beams
 from .caches import Caches
 from .prompts import prompts_of
-from .training import Training
+from .training import TrainingState
 
 GROWTHS = 4
 """Number of lengths that the cache takes between the first and the last token: what it leaves free
@@ -59,7 +59,7 @@ class Generation:
 
     def __init__(
         self,
-        training: Training,
+        training: TrainingState,
         batch: Batch,
         new_tokens: int,
         caches: Caches = _DYNAMIC,

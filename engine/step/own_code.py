@@ -21,7 +21,7 @@ from ..interface.workload import Workload
 from .transformers_versions import new_config
 
 _SIZE = re.compile(r"(num|n)_\w+|\w+_(size|dim)")
-_SMALLEST_SIZE = 16
+_MIN_SIZE = 16
 _OF_INPUTS = {"n_ctx", "n_positions", "num_positions", "image_size"}
 """Sizes of what a model was trained on, which published configs have whether it depends on them."""
 _DECIDING = (
@@ -131,7 +131,7 @@ def _is_size(name: str, value: object) -> bool:
         return False
     if _COUNTS_OF_FEW.fullmatch(name):
         return value > 1
-    if value < _SMALLEST_SIZE or name in _OF_INPUTS:
+    if value < _MIN_SIZE or name in _OF_INPUTS:
         return False
     return name in _IN_OTHER_LAYOUTS or _SIZE.fullmatch(name) is not None
 

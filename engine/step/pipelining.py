@@ -102,7 +102,7 @@ class Stage(torch.nn.Module):
         self._spare: list[torch.Tensor] = []
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
-        """From token ids or hidden states to hidden states or logits."""
+        """Hidden states, or logits in the last stage, of token ids or hidden states."""
         name = "input_ids" if self.index == 0 else "inputs_embeds"
         model = self.model if self.index == self.count - 1 else self.model.base_model
         output = model(**{name: given}, use_cache=False)

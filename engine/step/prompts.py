@@ -18,7 +18,7 @@ from ..tracing.trace import ENCODING
 from .adapting import without_adapters
 from .batches import Batch
 from .caches import Caches
-from .training import Training, inputs_on_device
+from .training import TrainingState, inputs_on_device
 
 _LENGTHENED = ("position_ids", "token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 """Arguments with a number for each token, in their last dimension."""
@@ -33,7 +33,7 @@ class Prompts(Protocol):
     length: int
     """Number of their tokens that the decoder reads."""
 
-    def read(self, training: Training, *, by_trainer: bool = False) -> torch.Tensor:
+    def read(self, training: TrainingState, *, by_trainer: bool = False) -> torch.Tensor:
         """Move it to the device and encode what is encoded once.
 
         Args:
@@ -55,7 +55,7 @@ def prompts_of(model: Any, batch: Batch, beams: int = 1) -> Prompts:
     """The part of a batch that a model reads before it generates; labels are left out.
 
     Args:
-        model: As ``Training`` has it, with adapters or without.
+        model: As ``TrainingState`` has it, with adapters or without.
         batch: A batch on the host.
         beams: Copies of each sample that are read.
     """
@@ -77,7 +77,7 @@ class _Text:
         self._mask: torch.Tensor | None = None
         self.length = self._ids.shape[1]
 
-    def read(self, training: Training, *, by_trainer: bool = False) -> torch.Tensor:
+    def read(self, training: TrainingState, *, by_trainer: bool = False) -> torch.Tensor:
         if not by_trainer:
             ids = inputs_on_device(training, {"input_ids": self._ids})["input_ids"]
             return _repeated(self._model, ids, {}, self._beams)[0]
@@ -114,7 +114,7 @@ class _Encoded:
         self._inputs: Batch = {}
         self._given: dict[str, Any] = {}
 
-    def read(self, training: Training, *, by_trainer: bool = False) -> torch.Tensor:
+    def read(self, training: TrainingState, *, by_trainer: bool = False) -> torch.Tensor:
         # Who calls generate keeps them.
         self._inputs = self._batch if by_trainer else inputs_on_device(training, self._batch)
         training.phase = ENCODING
@@ -157,7 +157,7 @@ class _WithImages:
         self._given: dict[str, Any] = {}
         self.length = batch["input_ids"].shape[1]
 
-    def read(self, training: Training, *, by_trainer: bool = False) -> torch.Tensor:
+    def read(self, training: TrainingState, *, by_trainer: bool = False) -> torch.Tensor:
         model = self._model
         prepare = getattr(model, "_prepare_position_ids_for_generation", None)
         if prepare is None:

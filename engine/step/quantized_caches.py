@@ -110,7 +110,7 @@ class _PackedLayer(QuantizedLayer):  # type: ignore[misc]  # transformers has no
 
 
 class _QuantoLayer(_PackedLayer):
-    """By optimum-quanto, with the axes and the group size that transformers has by default."""
+    """Layer quantized by optimum-quanto, with transformers' default axes and group size."""
 
     def _quantize(self, tensor: torch.Tensor, axis: int) -> _Packed:
         self._check(tensor, tensor[0].numel())
@@ -145,7 +145,7 @@ class _QuantoLayer(_PackedLayer):
 
 
 class _HqqLayer(_PackedLayer):
-    """By HQQ, with the axes and the group size that transformers has by default."""
+    """Layer quantized by HQQ, with transformers' default axes and group size."""
 
     def _quantize(self, tensor: torch.Tensor, axis: int) -> _Packed:
         self._check(tensor, tensor.numel())

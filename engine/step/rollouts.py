@@ -21,7 +21,7 @@ from .batches.text import padded, token_ids
 from .generating import Generation
 from .losses import unwrapped
 from .ppo import TEMPERATURE, ActorCritic
-from .training import Training
+from .training import TrainingState
 
 SCORING, METRICS = "scoring", "metrics"
 """The phases in which PPO's models read what was generated, and the metrics of an update are
@@ -60,7 +60,7 @@ def completions_of(workload: Workload, batch_size: int) -> Completions | None:
 
 
 def roll_out(
-    training: Training,
+    training: TrainingState,
     completions: Completions,
     while_generating: AbstractContextManager[None] | None = None,
 ) -> None:
@@ -79,7 +79,7 @@ def roll_out(
         training.phase = METRICS
         model.end_update()
     model.eval()
-    policy = cast(Training, _Policy(training))
+    policy = cast(TrainingState, _Policy(training))
     scores = isinstance(model, ActorCritic)
     generation = Generation(
         policy,
@@ -101,7 +101,7 @@ def roll_out(
 class _Policy:
     """A training state of which only the policy generates."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: TrainingState) -> None:
         self._training = training
         model: Any = unwrapped(training.model)
         self.model: Any = model.policy

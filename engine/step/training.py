@@ -30,7 +30,7 @@ _AUTOCAST = {Precision.BF16_MIXED: torch.bfloat16, Precision.FP16_MIXED: torch.f
 
 
 @dataclass
-class Training:
+class TrainingState:
     """A model with its optimizer, ready to step.
 
     Attributes:
@@ -111,7 +111,9 @@ def trainable_parameter_count(workload: Workload) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = False) -> Training:
+def prepare(
+    workload: Workload, model: torch.nn.Module, *, predicting: bool = False
+) -> TrainingState:
     """Give a model, already on its device, the workload's optimizer and precision.
 
     Args:
@@ -127,7 +129,7 @@ def prepare(workload: Workload, model: torch.nn.Module, *, predicting: bool = Fa
     optimizer = make_optimizer(workload, model, predicting=predicting)
     if workload.compile:
         model.compile()
-    return Training(
+    return TrainingState(
         model=model,
         device=device,
         optimizer=optimizer,
@@ -149,7 +151,7 @@ def _loss(workload: Workload, *, predicting: bool) -> Loss:
     return chunked_loss(workload.cross_entropy, predicting=predicting)
 
 
-def training_step(training: Training, batch: Batch) -> None:
+def training_step(training: TrainingState, batch: Batch) -> None:
     """One whole training step: batch to the device, forward, loss, backward, optimizer.
 
     Args:
@@ -174,7 +176,7 @@ def training_step(training: Training, batch: Batch) -> None:
     _update(training)
 
 
-def _update(training: Training) -> None:
+def _update(training: TrainingState) -> None:
     training.phase = "optimizer"
     if training.optimizer is not None:
         training.scaler.step(training.optimizer)
@@ -183,7 +185,7 @@ def _update(training: Training) -> None:
     training.phase = "idle"
 
 
-def _run_stage(training: Training, stage: Stage, batch: Batch) -> None:
+def _run_stage(training: TrainingState, stage: Stage, batch: Batch) -> None:
     """The micro-batches of a pipeline, whose forward and backward passes alternate."""
 
     @contextmanager
@@ -204,12 +206,12 @@ def _run_stage(training: Training, stage: Stage, batch: Batch) -> None:
     stage.run(inputs, forward, backward)
 
 
-def step_of(forward_only: bool) -> Callable[[Training, Batch], None]:
+def step_of(forward_only: bool) -> Callable[[TrainingState, Batch], None]:
     """The whole training step, or the forward pass alone."""
     return forward_pass if forward_only else training_step
 
 
-def forward_pass(training: Training, batch: Batch) -> None:
+def forward_pass(training: TrainingState, batch: Batch) -> None:
     """The forward pass and the loss, without gradients: what naive tools measure."""
     training.phase = "inputs"
     inputs = inputs_on_device(training, batch)
@@ -219,7 +221,7 @@ def forward_pass(training: Training, batch: Batch) -> None:
     training.phase = "idle"
 
 
-def inputs_on_device(training: Training, batch: Batch) -> Batch:
+def inputs_on_device(training: TrainingState, batch: Batch) -> Batch:
     """A copy of the batch on the device, floats in the parameters' number format.
 
     The copy is made even where the device is the host, so that every device holds the same

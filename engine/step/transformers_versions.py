@@ -41,7 +41,7 @@ AutoModelForImageTextToText: Any = (
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 
 TRIED_WITH = (5, 17)
-"""From this release on, every preset is tried. Older ones lack some models, or train others in a
+"""Release from which on every preset is tried. Older ones lack some models, or train others in a
 way that nobody can trace, such as experts that look up the tokens they got."""
 
 

@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from transformers import PreTrainedModel
 
-from ..versions.loaded_modules import namespace, replaced
-from ..versions.patches import patched
+from ..versions.loaded_modules import namespace
+from ..versions.patches import patched, patched_names
 
 _WARNING = "warn_if_padding_and_no_attention_mask"
 
@@ -80,7 +80,12 @@ def _known_global_attention() -> Iterator[None]:
         for name, function in _MASKS_OF_WINDOWS.items():
             names = namespace(f"transformers.models.{name}.modeling_{name}")
             if make := names.get(function):
-                stack.enter_context(replaced([(names, function, _keeping_a_row(make))]))
+                stack.enter_context(
+                    patched_names(
+                        [(names, function, _keeping_a_row(make))],
+                        why="they read which tokens see all others from a mask too large to keep",
+                    )
+                )
         yield
 
 

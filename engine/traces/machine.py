@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..step.experts import grouped_products
 from ..step.flex_attention import compiled_in_models
@@ -22,8 +23,8 @@ from ..tracing.flex_attention import flex_attention_lowering
 from ..tracing.hidden_gpus import hide_gpus
 from ..tracing.known_values import KnownValues
 from ..tracing.lowering import CudaBehaviour, cuda_lowering
-from ..versions.loaded_modules import namespaces, replaced
-from ..versions.patches import patched
+from ..versions.loaded_modules import namespaces
+from ..versions.patches import patched, patched_names
 
 _MATCHING = "linear_sum_assignment"
 
@@ -64,7 +65,12 @@ def fake_tensors(mode: KnownValues) -> Iterator[None]:
     Args:
         mode: Makes them, and knows their values.
     """
-    with known_in_models(lambda tensor: mode.values(tensor) is not None), mode, known_values():
+    with (
+        known_in_models(lambda tensor: mode.values(tensor) is not None),
+        mode,
+        known_values(),
+        _movable_modules(),
+    ):
         yield
 
 
@@ -122,21 +128,15 @@ def known_values() -> Iterator[None]:
     Transformers 5.17 draws a number to skip a layer even where none is skipped. Optimizers read the
     number of steps, and the gradient scaler looks for infinite gradients. Detectors match what they
     find with what is there; each object finds its match, whichever it is. ``torch.tensor`` reads
-    tensors in a list itself, past every mode, where it should dispatch. ``Module.to`` swaps fake
-    parameters even with themselves, which those that keep their values do not allow.
+    tensors in a list itself, past every mode, where it should dispatch.
     """
     draw, write = torch.rand, torch.tensor
-    swap: Callable[..., None] = torch.utils.swap_tensors
 
     def draw_one(*size: Any, **options: Any) -> Any:
         return 1.0 if size == ([],) else draw(*size, **options)
 
     def write_numbers(data: Any, **options: Any) -> torch.Tensor:
         return write(_numbers(data), **options)
-
-    def swap_others(one: torch.Tensor, other: torch.Tensor) -> None:
-        if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
-            swap(one, other)
 
     def step(
         scaler: Any, optimizer: torch.optim.Optimizer, state: Any, *args: Any, **kwargs: Any
@@ -172,16 +172,13 @@ def known_values() -> Iterator[None]:
                 why="it reads tensors in a list itself, past every mode, where it should dispatch",
             )
         )
+        modules = [names for names in namespaces("transformers") if _MATCHING in names]
         stack.enter_context(
-            patched(
-                torch.utils,
-                "swap_tensors",
-                swap_others,
-                why="Module.to swaps parameters with themselves, which known values forbid",
+            patched_names(
+                ((names, _MATCHING, match) for names in modules),
+                why="detectors match objects by numbers, of which any match takes the same memory",
             )
         )
-        modules = [names for names in namespaces("transformers") if _MATCHING in names]
-        stack.enter_context(replaced((names, _MATCHING, match) for names in modules))
         for optimizer in map(import_module, ("torch.optim.adam", "torch.optim.adagrad")):
             stack.enter_context(
                 patched(
@@ -191,6 +188,33 @@ def known_values() -> Iterator[None]:
                     why="optimizers read the number of steps from a tensor",
                 )
             )
+        yield
+
+
+@contextmanager
+def _movable_modules() -> Iterator[None]:
+    """Let ``Module.to`` give fake parameters what they become, where it would swap the two.
+
+    It swaps them even with themselves, which those that keep their values do not allow, and cannot
+    swap those that something else refers to.
+    """
+    swap: Callable[..., None] = torch.utils.swap_tensors
+
+    def take_over(parameter: torch.Tensor, moved: torch.Tensor) -> None:
+        if moved.device.type not in ("cpu", "cuda"):
+            raise RuntimeError(f"there is no {moved.device} while a prediction runs")
+        wraps: bool = is_traceable_wrapper_subclass(parameter)
+        if wraps:  # its data are tensors of their own
+            swap(parameter, moved)
+        elif parameter.untyped_storage()._cdata != moved.untyped_storage()._cdata:
+            parameter.data = moved.data
+
+    with patched(
+        torch.utils,
+        "swap_tensors",
+        take_over,
+        why="Module.to would swap fake parameters, also with themselves, and cannot",
+    ):
         yield
 
 

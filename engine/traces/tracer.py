@@ -21,7 +21,7 @@ from ..step.evaluating import evaluate, evaluation_of
 from ..step.flex_attention import refuse_dropout
 from ..step.pipelining import Stage, cut
 from ..step.rollouts import completions_of, roll_out
-from ..step.training import Training, build_model, prepare, step_of
+from ..step.training import TrainingState, build_model, prepare, step_of
 from ..tracing.attention import NoKernel
 from ..tracing.fake_models import on_fake_tensors
 from ..tracing.lowering import CudaBehaviour, CudaTemporaries
@@ -167,7 +167,7 @@ class WholeModel:
         return trace_model(model, self.workload, batch_size, self.behaviour, rank=self.rank)
 
 
-def _run_fewer(training: Training) -> None:
+def _run_fewer(training: TrainingState) -> None:
     """Leave out micro-batches that are like those before them.
 
     That is each from the second on; in a pipeline, which has several in flight, each beyond the

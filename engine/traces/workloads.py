@@ -7,14 +7,14 @@ predicts again and again keeps those of the last few workloads, and all processe
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import fields, replace
 from functools import partial
 from types import EllipsisType
 from typing import Any
 
 from ..core.choices import Batching, Precision
-from ..events import Event, Log, Stage
+from ..events import Emit, Log, Stage
 from ..gpus import Gpu
 from ..interface.request import AnalysisRequest
 from ..interface.workload import Workload
@@ -28,8 +28,6 @@ from .shared import CachedOnDisk, SharedTraces
 from .source import Alone, ByMicroBatches, Kept, TraceSource
 from .trace_files import TraceFiles, trace_files
 from .tracer import WholeModel
-
-Emit = Callable[[Event], None]
 
 MAX_WORKLOADS = 8
 """Workloads that keep their traces, so that changing a setting and changing it back is free."""

@@ -38,6 +38,7 @@ def _aligned(short: Labels, long: Labels) -> list[int]:
     places: list[int] = []
     for item in range(len(short)):
         place = places[-1] + 1 if places else 0
+        # Greedy: right after the last one where it can be, so additions come as late as possible.
         if place >= len(long) or long[place] != short[item]:
             place = _resumed(short, item, long, place)
         places.append(place)
@@ -50,17 +51,21 @@ def _resumed(short: Labels, item: int, long: Labels, place: int) -> int:
     That is after more of what came before, if there is nothing else between; then at its end if all
     the rest is there; else where the most is alike.
     """
-    latest = len(long) - (len(short) - item)
+    latest = len(long) - (len(short) - item)  # later, the rest would not fit
+    # More of what came just before, as where something is done for each block in turn.
     after = place
     while item and after <= latest and long[after] == short[item - 1]:
         after += 1
     if place < after <= latest and long[after] == short[item]:
         return after
+    # All that is added stands here, before the rest.
     if place <= latest and long[latest:] == short[item:]:
         return latest
     starts = [start for start in range(place, latest + 1) if long[start] == short[item]]
     if not starts:
         raise NotRepeating("a step with more blocks does something else than one with fewer")
+    # Several places go on alike. A wrong one ends soon, so the longest match is the right one; of
+    # equal ones max takes the earliest.
     rest = short[item:]
     return max(starts, key=lambda start: _alike(rest, long[start : start + len(rest)]))
 

@@ -330,6 +330,6 @@ def _aligned(mask: torch.Tensor) -> torch.Tensor:
 
 
 def _padded_heads(tensor: torch.Tensor) -> torch.Tensor:
-    """With heads as wide as the next multiple of 8."""
+    """The tensor with heads as wide as the next multiple of 8."""
     padding = -tensor.shape[-1] % _HEAD_ALIGNMENT
     return torch.nn.functional.pad(tensor, (0, padding)) if padding else tensor

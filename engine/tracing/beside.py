@@ -28,7 +28,7 @@ from .operations import tensors_in
 from .operator_mode import OperatorMode
 from .whole_operators import arrives_whole, in_parts
 
-_PATIENCE_SECONDS = 5.0
+_MAX_WAIT_SECONDS = 5.0
 """Time that a step waits for threads that never rest, all in all."""
 _LOOK_SECONDS = 0.002
 _ASKING_FOR_THE_DEVICE = torch.ops.prim.device.default
@@ -116,7 +116,7 @@ class ThreadsBeside:
         """Wait until each of them has ended, or waits for something itself."""
         alive = [thread for thread in self._started if thread.is_alive()]
         begin, before = time.monotonic(), None
-        while alive and time.monotonic() - begin < _PATIENCE_SECONDS:
+        while alive and time.monotonic() - begin < _MAX_WAIT_SECONDS:
             now = _resting(alive)
             if now is not None and now == before:
                 return

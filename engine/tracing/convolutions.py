@@ -34,8 +34,8 @@ _NARROW_TILE = 64
 _OWN_BYTES = 1024
 """Beside copies and parts, in that convolution."""
 _MIN_PIXELS_OF_PRODUCT = 400
-"""From this many pixels on, the gradient of a pointwise weight is a matrix product per image,
-whose results are then added up: so at 28 by 28 pixels, but no longer at 14 by 14."""
+"""Pixels from which on the gradient of a pointwise weight is a matrix product per image, whose
+results are then added up: so at 28 by 28 pixels, but no longer at 14 by 14."""
 
 
 @dataclass(frozen=True)

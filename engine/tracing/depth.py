@@ -8,17 +8,17 @@ does added as often as there are blocks more.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, product
 from operator import attrgetter
 
-from ..allocator.caching import ALLOCATE, FREE
+from ..allocator.caching import ALLOCATE
 from .alignment import Labels, NotRepeating, aligned, between
 from .blocks import Run
-from .depth_events import Event, Moved, Rank, events_of, made_over_all, ranks_of
-from .depth_work import Origin, Work, numbers_there, work_at
+from .built_trace import BuiltTrace, TracePart
+from .depth_events import Event, Moved, events_of, made_over_all, ranks_of
+from .depth_work import Work, numbers_there, work_at
 from .trace import Trace
 
 _BACKWARD = "backward"  # goes from the last block to the first
@@ -43,6 +43,8 @@ class DeepTrace:
         self._runs, self._margin = runs, margin
         self._traces = [shallow, *deeper]
         events = [list(events_of(trace, runs, frozenset())) for trace in self._traces]
+        # What is made for all blocks at once has another size in each trace, and would equal
+        # nothing: once it is known, events are labelled anew without these sizes.
         if over_all := made_over_all(events):
             events = [list(events_of(trace, runs, over_all)) for trace in self._traces]
         self._events = events
@@ -54,17 +56,22 @@ class DeepTrace:
             for there, events in zip(places, self._events[1:], strict=True)
         ]
         self._growing = self._find_growing(places)
-        self._ranks = ranks_of(self._events, places)
+        ranks = ranks_of(self._events, places)
+        self._parts = [
+            TracePart(*part) for part in zip(self._traces, self._events, ranks, strict=True)
+        ]
 
     def _places(self, number: int) -> list[int]:
         """Places of the shallow trace's events in that with one repeat more of a run."""
         run = self._runs[number]
 
+        # The added repeat stands in the gap, so the blocks after that are one period further there.
         def moved(of: int, block: int) -> int:
             later = of == number and block >= run.gap(self._margin)
             return block + run.period if later else block
 
         def labels(events: Sequence[Event], moved: Moved) -> list[Labels]:
+            # Phase by phase: a block adds to its own phase, never across the end of one.
             phases = groupby(events, attrgetter("phase"))
             return [[event.label(moved) for event in one] for _, one in phases]
 
@@ -72,7 +79,7 @@ class DeepTrace:
         return aligned(labels(shallow, moved), labels(deeper, _unmoved))
 
     def _find_growing(self, places: Sequence[Sequence[int]]) -> Mapping[int, list[int]]:
-        """By the shallow trace's tensors, how much larger each is for a repeat more of each run.
+        """Growth of each of the shallow trace's tensors for a repeat more of each run.
 
         Args:
             places: Places of each run, by :meth:`_places`.
@@ -121,6 +128,9 @@ class DeepTrace:
         Raises:
             NotRepeating: If it differs in more than the sizes of tensors and of the work on them.
         """
+        # A trace of one repeat more of each run has every origin in it: each tensor of the
+        # shallow trace, and each that a block adds. So one trace at the other batch size gives all
+        # sizes there, while the shallowest would lack those of added blocks.
         one_more = [run.shallowest(self._margin) + 1 for run in self._runs]
         alike, work = self._put_together(one_more)
         sized = replace(
@@ -129,10 +139,13 @@ class DeepTrace:
             sizes=other.sizes,
             column_sums=other.column_sums,
         )
+        # With its sizes put in, all that is left to differ is the order, the frees and the names.
         if sized != other or alike.trace.column_sums.keys() != other.column_sums.keys():
             raise NotRepeating("at another batch size, a step does something else")
         sizes = dict(zip(alike.origins, other.sizes, strict=True))
         sums = {alike.origins[tensor]: each for tensor, each in other.column_sums.items()}
+        # What grows with depth has a size for one repeat more, not for these repeats, and nothing
+        # says how its growth depends on the batch: it is used only where it does not.
         growing = {(0, tensor) for tensor in self._growing}
         if any(
             origin in growing and size != sizes[origin]
@@ -156,140 +169,66 @@ class DeepTrace:
             host_bytes=(self._host_bytes(repeats) + other.host_bytes - self._host_bytes(one_more)),
         )
 
-    def _put_together(self, repeats: Sequence[int]) -> tuple[_Built, list[Work]]:
+    def _put_together(self, repeats: Sequence[int]) -> tuple[BuiltTrace, list[Work]]:
         """The events with these repeats, and the work of the last step."""
         more = [
             count - run.shallowest(self._margin)
             for run, count in zip(self._runs, repeats, strict=True)
         ]
-        built = _Built(self._traces[0], self._runs, self._margin, more, self._growing)
+        built = BuiltTrace(self._parts)
+        # One place more than there are events: blocks may also add something after the last one.
         for index in range(len(self._events[0]) + 1):
+            # What blocks add precedes the event that follows it, also where that begins the last
+            # step: additions there still belong to the step before.
             for number, gaps in enumerate(self._added):
-                self._add(built, number, gaps.get(index, range(0)))
+                for copy, place in product(range(more[number]), gaps.get(index, ())):
+                    name = self._name(1 + number, place, more, (number, copy))
+                    built.take(1 + number, place, module=name)
             if index == self._traces[0].last_step:
                 built.begin_last_step()
             if index < len(self._events[0]):
-                self._take(built, 0, index)
+                built.take(0, index, self._grown(index, more), self._name(0, index, more))
         shallow, *deeper = (trace.operations for trace in self._traces)
         return built, work_at(shallow, deeper, more)
 
-    def _add(self, built: _Built, number: int, gap: range) -> None:
-        """Add the events of one block in one place, once for each repeat more."""
-        for copy in range(built.more[number]):
-            for index in gap:
-                self._take(built, 1 + number, index, (number, copy))
+    def _grown(self, index: int, more: Sequence[int]) -> int:
+        """Bytes by which the tensor of an event of the shallow trace is larger in the deep one."""
+        growth = self._growing.get(self._traces[0].events[index][1])
+        return sum(count * size for count, size in zip(more, growth, strict=True)) if growth else 0
 
-    def _take(
-        self, built: _Built, number: int, index: int, copy: tuple[int, int] | None = None
-    ) -> None:
-        event, rank = self._events[number][index], self._ranks[number][index]
-        built.take(self._traces[number], index, event, rank, copy)
+    def _name(
+        self, number: int, index: int, more: Sequence[int], copy: tuple[int, int] | None = None
+    ) -> str:
+        """The name of the module of an event's tensor in the deep model.
+
+        Args:
+            number: The trace that the event comes from.
+            index: Its number there.
+            more: Number of repeats more of each run.
+            copy: The run and the number of the added repeat that it belongs to, if any.
+        """
+        event, trace = self._events[number][index], self._traces[number]
+        module = trace.modules[trace.events[index][1]]
+        if event.run < 0:
+            return module
+        run, block = self._runs[event.run], event.block
+        gap, added = run.gap(self._margin), more[event.run]
+        if copy is None or copy[0] != event.run:
+            # Of a trace in which this run is as short as possible: blocks after the gap move up.
+            block += run.period * added if block >= gap else 0
+        elif block >= gap + run.period:
+            # Of a trace that has one repeat more of this run itself, which is not to count twice.
+            block += run.period * (added - 1)
+        elif block >= gap:
+            # The added repeat. The forward pass runs the copies from the first to the last, and
+            # the backward pass from the last to the first: so the first copy to come is the last
+            # block there, and numbers go down.
+            is_backward = self._traces[0].phases[event.phase][1] == _BACKWARD
+            block += run.period * (added - 1 - copy[1] if is_backward else copy[1])
+        begin = len(run.name) + 1
+        _, dot, rest = module[begin:].partition(".")
+        return f"{module[:begin]}{block}{dot}{rest}"
 
 
 def _unmoved(_run: int, block: int) -> int:
     return block
-
-
-class _Built:
-    """A trace that is put together from events of others.
-
-    Args:
-        shallow: The trace of what does not depend on depth.
-        runs: The runs of the model.
-        margin: As in :meth:`~.blocks.Run.shallowest`.
-        more: Number of repeats more of each in the trace.
-        growing: Growth of tensors of the shallow trace for a repeat more of each run.
-
-    Attributes:
-        trace: The trace so far.
-        origins: Origin of each of its tensors.
-    """
-
-    def __init__(
-        self,
-        shallow: Trace,
-        runs: Sequence[Run],
-        margin: int,
-        more: Sequence[int],
-        growing: Mapping[int, list[int]],
-    ) -> None:
-        self.more = more
-        self._growing = growing
-        self.origins: list[Origin] = []
-        self._margin = margin
-        self.trace = replace(
-            shallow,
-            events=[],
-            sizes=[],
-            categories=[],
-            modules=[],
-            makers=[],
-            phases=[],
-            streams=[],
-            column_sums={},
-        )
-        self._shallow, self._runs = shallow, runs
-        self._alive: dict[Hashable, list[int]] = defaultdict(list)
-        self._phase = -1
-
-    def begin_last_step(self) -> None:
-        self.trace.last_step = len(self.trace.events)
-
-    def take(
-        self,
-        source: Trace,
-        index: int,
-        event: Event,
-        rank: Rank | None,
-        copy: tuple[int, int] | None,
-    ) -> None:
-        """Add one event.
-
-        Args:
-            source: The trace it comes from.
-            index: Its number there.
-            event: The event.
-            rank: The rank of the tensor that it frees among equal ones, if it frees one.
-            copy: The run and the number of the added repeat that it belongs to, if any.
-        """
-        trace = self.trace
-        while self._phase < event.phase:
-            self._phase += 1
-            trace.phases.append((len(trace.events), self._shallow.phases[self._phase][1]))
-        like = self._alive[event.alike]
-        if rank is not None:
-            trace.events.append((FREE, like.pop(rank.index(len(like)))))
-            return
-        of, tensor = source.events[index][1], len(trace.sizes)
-        self.origins.append((0 if copy is None else 1 + copy[0], of))
-        like.append(tensor)
-        trace.events.append((ALLOCATE, tensor))
-        added = self._growing.get(of, ()) if copy is None else ()
-        grown = sum(count * size for count, size in zip(self.more, added, strict=False))
-        trace.sizes.append(source.sizes[of] + grown)
-        if of in source.column_sums:
-            trace.column_sums[tensor] = source.column_sums[of]
-        trace.categories.append(source.categories[of])
-        trace.modules.append(self._name(source.modules[of], event, copy))
-        trace.makers.append(source.makers[of])
-        if source.streams:
-            trace.streams.append(source.streams[of])
-
-    def _name(self, module: str, event: Event, copy: tuple[int, int] | None) -> str:
-        """The name of a tensor's module in the deep model."""
-        if event.run < 0:
-            return module
-        run = self._runs[event.run]
-        more = self.more[event.run]
-        block = event.block
-        gap = run.gap(self._margin)
-        if copy is None or copy[0] != event.run:
-            block += run.period * more if block >= gap else 0
-        elif block >= gap + run.period:
-            block += run.period * (more - 1)
-        elif block >= gap:
-            is_backward = self._shallow.phases[event.phase][1] == _BACKWARD
-            block += run.period * (more - 1 - copy[1] if is_backward else copy[1])
-        begin = len(run.name) + 1
-        _, dot, rest = module[begin:].partition(".")
-        return f"{module[:begin]}{block}{dot}{rest}"

@@ -60,6 +60,7 @@ class Event:
 
         A block may free what its neighbour made, which is another one where there are more.
         """
+        # So a free is known by what it frees, and not by the block that made that.
         block = moved(self.run, self.block) if self.kind == ALLOCATE else -1
         return self.kind, self.alike, block
 
@@ -91,9 +92,11 @@ def events_of(trace: Trace, runs: Sequence[Run], over_all: Set[Hashable]) -> Ite
             made[phase, module, maker] += 1
             # What is made around the blocks comes more often the more of these there are.
             around = any(f"{one.name}.".startswith(f"{module}.") for one in runs) or not module
+            # So these are not numbered: one of them would be another one in a deeper model.
             order = 0 if around else made[phase, module, maker]
             stream = trace.streams[tensor] if trace.streams else 0
             sort = (trace.categories[tensor], part, run, maker, stream)
+            # Another size in each trace, so no size (see made_over_all).
             size = -1 if (phase, *sort) in over_all else trace.sizes[tensor]
             alike.append((*sort, size, phase, order))
             places.append((run, block))
@@ -118,6 +121,8 @@ def events_alike(
             like.append(tensor)
             yield Event(kind, phase, alike[tensor], run, block)
         else:
+            # Ids of tensors differ between traces. What does not is how many equal ones are older,
+            # or how many are younger: one of the two stays as there are more blocks.
             at = like.index(tensor)
             yield Event(kind, phase, alike[tensor], run, block, at, len(like) - 1 - at)
             del like[at]
@@ -143,6 +148,7 @@ def made_over_all(traces: Sequence[Sequence[Event]]) -> Set[Hashable]:
                 there[event.phase, *event.alike[:-3]].append(event.alike[-3])
         for alike, made in there.items():
             sizes[alike].add(tuple(made))
+    # As many of them in each trace, as blocks do not make them; and not the same sizes.
     return {
         alike for alike, found in sizes.items() if len(found) > 1 and len({*map(len, found)}) == 1
     }
@@ -171,6 +177,7 @@ def ranks_of(
     for index, event in enumerate(shallow):
         if event.kind == FREE:
             same = [events[there[index]] for events, there in zip(deeper, places, strict=True)]
+            # From the oldest where as many are older in each trace; else from the youngest.
             from_first = all(one.first == event.first for one in same)
             own = Rank(event.first, False) if from_first else Rank(event.last, True)
             found[0][index] = common.get(alike(event), own)
@@ -179,7 +186,7 @@ def ranks_of(
         before: dict[Key, Rank] = {}
         for index, event in enumerate(events):
             if event.kind == FREE:
-                if (rank := aligned.get(index)) is None:
+                if (rank := aligned.get(index)) is None:  # of the added block, which has no like
                     last = before.get(alike(event), Rank(0, True)).from_last
                     own = Rank(event.last if last else event.first, last)
                     rank = common.get(alike(event), own)
@@ -197,6 +204,7 @@ def _common_ranks(traces: Sequence[Sequence[Event]]) -> dict[Key, Rank]:
     ranks = {}
     for key, places in found.items():
         first, last = min(places)
+        # From the youngest where both ways fit: a backward pass frees the youngest first.
         if len({place for _, place in places}) == 1:
             ranks[key] = Rank(last, True)
         elif len({place for place, _ in places}) == 1:

@@ -8,10 +8,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from .alignment import Labels, NotRepeating, aligned, between
+from .built_trace import Origin
 from .trace import ON_HOST, RECOMPUTATION, Operation
-
-Origin = tuple[int, int]
-"""The number of a trace, the shallow one being 0, and a number of a tensor or operation in it."""
 
 _OVER_ALL = tuple(
     f"{place}aten.{name}"
@@ -53,6 +51,7 @@ def work_at(
     added = [between(there, len(one)) for there, one in zip(places, deeper, strict=True)]
     work: list[Work] = []
     for index in range(len(shallow) + 1):
+        # As with events: what blocks add precedes the next operation of the shallow one.
         for number, gaps in enumerate(added):
             gap = gaps.get(index, range(0))
             one_more = [
@@ -65,6 +64,7 @@ def work_at(
         if index < len(shallow):
             here = shallow[index]
             like = [one[there[index]] for there, one in zip(places, deeper, strict=True)]
+            # Over all blocks: known by name, or seen to have more to do with one block more.
             grows = _is_over_all(here) or any(one.numbers != here.numbers for one in like)
             work.append(Work((0, index), _grown(here, like, more), grows))
     return work
@@ -82,6 +82,8 @@ def numbers_there(
         raise NotRepeating("at another batch size, a step does more or less")
     numbers = {}
     for (origin, here, over_all), other in zip(work, there, strict=True):
+        # What is over all blocks has to agree as it is: how its growth depends on the batch is not
+        # known. Optimizers, which it mostly is, do not depend on the batch.
         if (here if over_all else here.with_numbers(other.numbers)) != other:
             raise NotRepeating("at another batch size, a step computes something else")
         if not over_all:
@@ -99,6 +101,7 @@ def _places(shallow: Sequence[Operation], deeper: Sequence[Operation]) -> list[i
     Operations of which there are as many with more blocks belong to no block, and each may have
     more to do: such as FSDP's, which gathers a group in one piece.
     """
+    # Without their amount of work, else one of them that grows would equal nothing in the other.
     fewer, more = (Counter(map(_sort, one)) for one in (shallow, deeper))
     of_none = {sort for sort, count in fewer.items() if more[sort] == count}
     return aligned(_labels(shallow, of_none), _labels(deeper, of_none))

@@ -27,7 +27,8 @@ from torch.utils.flop_counter import (
 )
 
 from ..core.errors import NotPredictable
-from ..versions.loaded_modules import namespaces, replaced
+from ..versions.loaded_modules import namespaces
+from ..versions.patches import patched_names
 from .operations import OWN_KERNELS, tensors_in
 
 MAKERS = frozenset({f"{OWN_KERNELS}.flex_attention", f"{OWN_KERNELS}.flex_attention_backward"})
@@ -95,7 +96,7 @@ def flex_attention_lowering(is_compiled: Callable[[], bool]) -> Iterator[None]:
         if names.get(name) is function
     ]
     try:
-        with replaced(changes):
+        with patched_names(changes, why="kernels that torch.compile makes are those of a GPU"):
             yield
     finally:
         _is_compiled = before

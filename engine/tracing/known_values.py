@@ -50,7 +50,7 @@ def _exactly(*values: Scalar) -> Held:
 
 
 ANY_REAL = float("nan")
-"""In the place of real numbers that are given: like NaN, they equal no number in the code."""
+"""Stands for real numbers that are given: like NaN, they equal no number in the code."""
 
 _aten = torch.ops.aten
 _ASKING = _aten._local_scalar_dense.default

@@ -7,7 +7,7 @@ checks them.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,9 +15,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from ..allocator.caching import ALLOCATE, FREE
+from ..allocator.caching import ALLOCATE
 from .alignment import Labels, NotRepeating, aligned, between
-from .depth_events import Event, Rank, events_alike, phase_of_each, ranks_of
+from .built_trace import BuiltTrace, TracePart
+from .depth_events import Event, events_alike, phase_of_each, ranks_of
 from .every_batch import NotAffine
 from .trace import Operation, Trace
 
@@ -53,6 +54,7 @@ class LoopingTrace:
         if not alike or given.host_bytes != self.third.host_bytes:
             raise _not_alike(self.first, self.third)
 
+    # Without the cached properties: they follow from the traces.
     def __getstate__(self) -> dict[str, object]:
         return {"first": self.first, "second": self.second, "third": self.third}
 
@@ -127,6 +129,8 @@ class _Repeated:
         sorts = [Counter(sort for sort, _ in one) for one in told]
         self._more = {sort for sort in sorts[1] if sorts[1][sort] != sorts[0][sort]}
         first, second, third = (Counter(one) for one in told)
+        # A tensor that merely grows may have, at the second batch size, the very size of another
+        # one. It does not have it at the third as well: so a kind has to come more often twice.
         self._of_a_sample = {
             kind: second[kind] - first[kind]
             for kind in first
@@ -148,8 +152,10 @@ class _Repeated:
                 if sort not in self._more:
                     labels.append((sort, counts[sort]))
                 elif kind in self._of_a_sample:
+                    # By its number among those of one sample, so that each sample's first is like
+                    # every other sample's first, however many samples there are.
                     labels.append((sort, size, number % self._of_a_sample[kind]))
-                else:
+                else:  # one for all samples, among others of its sort: it grows, so no size
                     labels.append((sort, None))
         return labels
 
@@ -169,18 +175,22 @@ class _Events:
             raise NotRepeating("the phases are others")
         self._places = aligned(*([*_labels(events)] for events in self._events))
         self._added = between(self._places, len(self._events[1]))
-        self._ranks = ranks_of(self._events, [self._places])
+        ranks = ranks_of(self._events, [self._places])
+        self._parts = [
+            TracePart(*part) for part in zip(self._traces, self._events, ranks, strict=True)
+        ]
 
     def at(self, more: int) -> Trace:
         """The trace with ``more`` samples more than the first, without its work."""
-        built = _Built(self._traces[0])
+        built = BuiltTrace(self._parts)
         for index in range(len(self._places) + 1):
+            # A whole gap at a time: a sample's events come together, then those of the next one.
             for place in [*self._added.get(index, ())] * more:
-                self._take(built, 1, place)
+                built.take(1, place)
             if index == self._traces[0].last_step:
-                built.trace.last_step = len(built.trace.events)
+                built.begin_last_step()
             if index < len(self._places):
-                self._take(built, 0, index, more * self._growth(index))
+                built.take(0, index, more * self._growth(index))
                 self._sum(built.trace, index, more)
         return built.trace
 
@@ -196,6 +206,7 @@ class _Events:
         )
         if kind == ALLOCATE and one is not None and other is not None:
             made = len(built.sizes) - 1
+            # Its size is not affine in the batch: it follows from the shape of the sum, which is.
             grown = one.grown(other, more)
             built.column_sums[made], built.sizes[made] = grown, grown.scratch_bytes
 
@@ -207,10 +218,6 @@ class _Events:
         )
         return other - one
 
-    def _take(self, built: _Built, number: int, index: int, grown: int = 0) -> None:
-        event, rank = self._events[number][index], self._ranks[number][index]
-        built.take(self._traces[number], index, event, rank, grown)
-
 
 def _events_of(trace: Trace, repeated: _Repeated) -> list[Event]:
     return [*events_alike(trace, repeated.labels([*_made(trace)]))]
@@ -220,51 +227,6 @@ def _labels(events: Sequence[Event]) -> Iterator[Labels]:
     """Labels of events, by phases."""
     for _, phase in groupby(events, attrgetter("phase")):
         yield [(event.kind, event.alike) for event in phase]
-
-
-class _Built:
-    """A trace that is put together from events of others.
-
-    Args:
-        first: Gives what does not depend on the batch size.
-    """
-
-    def __init__(self, first: Trace) -> None:
-        self._first = first
-        self._alive: dict[Hashable, list[int]] = defaultdict(list)
-        self._phase = -1
-        self.trace = replace(
-            first,
-            events=[],
-            sizes=[],
-            categories=[],
-            modules=[],
-            makers=[],
-            phases=[],
-            streams=[],
-            column_sums={},
-        )
-
-    def take(self, source: Trace, index: int, event: Event, rank: Rank | None, grown: int) -> None:
-        """Add an event of a trace, with a tensor that is ``grown`` bytes larger."""
-        trace, like = self.trace, self._alive[event.alike]
-        while self._phase < event.phase:
-            self._phase += 1
-            trace.phases.append((len(trace.events), self._first.phases[self._phase][1]))
-        if rank is not None:
-            trace.events.append((FREE, like.pop(rank.index(len(like)))))
-            return
-        of, tensor = source.events[index][1], len(trace.sizes)
-        like.append(tensor)
-        trace.events.append((ALLOCATE, tensor))
-        trace.sizes.append(source.sizes[of] + grown)
-        if of in source.column_sums:
-            trace.column_sums[tensor] = source.column_sums[of]
-        trace.categories.append(source.categories[of])
-        trace.modules.append(source.modules[of])
-        trace.makers.append(source.makers[of])
-        if source.streams:
-            trace.streams.append(source.streams[of])
 
 
 class _Work:

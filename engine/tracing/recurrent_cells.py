@@ -53,7 +53,7 @@ def _gru_cell(
 
 
 def _like(gates: torch.Tensor, tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """In the number format of the gates, to which autocast brings all arguments."""
+    """The tensor in the number format of the gates, to which autocast brings all arguments."""
     return None if tensor is None else tensor.to(gates.dtype)
 
 

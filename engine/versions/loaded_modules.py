@@ -9,16 +9,12 @@ attribute: a module is known by its type, its name is the key, and its names are
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import MutableMapping
 from types import ModuleType
 from typing import Any
 
 Namespace = MutableMapping[str, Any]
 """The names of a module, as ``vars`` gives them; what is put there is in the module."""
-
-Change = tuple[Namespace, str, Any]
-"""A namespace, a name in it, and what that name is to stand for."""
 
 _NAMESPACE = vars(ModuleType)["__dict__"]
 """Reads a module's dictionary past all that its class does when an attribute is read."""
@@ -36,23 +32,6 @@ def namespaces(package: str = "") -> list[Namespace]:
         return [_names(module) for _, module in loaded]
     inside = f"{package}."
     return [_names(module) for name, module in loaded if name.startswith(inside) or name == package]
-
-
-@contextmanager
-def replaced(changes: Iterable[Change]) -> Iterator[None]:
-    """Let names of modules stand for something else, for as long as the context lasts.
-
-    Args:
-        changes: All are looked up before the first is made. The names have to be there.
-    """
-    before = [(names, name, names[name], value) for names, name, value in changes]
-    try:
-        for names, name, _, value in before:
-            names[name] = value
-        yield
-    finally:
-        for names, name, value, _ in reversed(before):
-            names[name] = value
 
 
 def _names(module: object) -> Namespace:

@@ -61,7 +61,7 @@ def naming_untested(installed: Mapping[str, str] | None = None) -> Iterator[None
         wanted = " ".join(f"'{package}<{_after(TESTED[package].newest)}'" for package in newer)
         raise ReleaseRefused(
             f"the engine failed ({type(error).__name__}: {said}), and it is not tested with "
-            f"{software.in_words({package: here[package] for package in newer})}; "
+            f"{software.format_versions({package: here[package] for package in newer})}; "
             f"update memorymark, or run: pip install {wanted}"
         ) from error
 

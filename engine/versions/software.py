@@ -110,7 +110,7 @@ def as_text(versions: Mapping[str, str]) -> str:
     return ",".join(f"{package}={number}" for package, number in versions.items())
 
 
-def in_words(versions: Mapping[str, str]) -> str:
+def format_versions(versions: Mapping[str, str]) -> str:
     """Versions as people read them: ``transformers 4.51.3, torch 2.6.0``.
 
     In the order of :data:`PACKAGES`: PostgreSQL's JSON keeps none of its own.
@@ -165,8 +165,12 @@ def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
     if "transformers" in missing:
         differs = "differs by 2% to 11% between versions, most for T5 and GPT models"
     used = {package: here[package] for package in other}
-    said = [f"These numbers are for {in_words(used)}, not {in_words(other)}."] if other else []
-    said += [f"Not traced: {in_words(absent)}."] if absent else []
+    said = (
+        [f"These numbers are for {format_versions(used)}, not {format_versions(other)}."]
+        if other
+        else []
+    )
+    said += [f"Not traced: {format_versions(absent)}."] if absent else []
     return [*newer, " ".join((*said, f"Memory {differs}."))]
 
 

@@ -27,7 +27,8 @@ from memorymark_site.environment import OidcSettings
 
 _MAX_NAME_LENGTH = 30
 _FORBIDDEN = re.compile(r"[^\w.+-]+")
-"""In a user name: Django's rule, and no ``@``, so that nobody's address shows everywhere."""
+"""Characters that a user name may not have: Django's rule, and no ``@``, so that nobody's address
+shows everywhere."""
 
 _DEACTIVATED = "Your account is deactivated. Ask a lab admin."
 _UNKNOWN = (

@@ -23,7 +23,7 @@ from memorymark_site.accounts.models import Action, SignIn
 _BROWSERS = ("Edg", "OPR", "Firefox", "Chromium", "Chrome", "Safari", "curl")
 _NAMES = {"Edg": "Edge", "OPR": "Opera"}
 _SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Macintosh", "Linux")
-"""In the order of search, since most browsers name several."""
+"""Systems in the order of search, since most browsers name several."""
 
 
 def note_sign_in(sender: object, request: HttpRequest, user: User, **_signal: Any) -> None:

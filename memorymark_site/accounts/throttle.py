@@ -44,7 +44,7 @@ _ELSEWHERE, _FROM_KNOWN = "0" * 20, "1" * 20
 
 @dataclass(frozen=True)
 class Limit:
-    """At most ``most`` attempts with one key (see :func:`_key`) within :data:`WINDOW`."""
+    """Limit of ``most`` attempts with one key (see :func:`_key`) within :data:`WINDOW`."""
 
     key: str
     most: int

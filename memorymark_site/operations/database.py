@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-PATIENCE_SECONDS = 3
+TIMEOUT_SECONDS = 3
 """Timeout of a new connection. libpq takes no less than 2."""
 
 
@@ -17,12 +17,12 @@ def need_response(connection: BaseDatabaseWrapper) -> None:
     no timeout of the network ends the wait. SQLite has no server that could freeze.
 
     Raises:
-        django.db.Error: It did not within :data:`PATIENCE_SECONDS`.
+        django.db.Error: It did not within :data:`TIMEOUT_SECONDS`.
     """
     if connection.vendor != "postgresql":
         return
     asked: Any = connection.copy()  # its class has no type of its own
-    asked.settings_dict["OPTIONS"] |= {"connect_timeout": PATIENCE_SECONDS}
+    asked.settings_dict["OPTIONS"] |= {"connect_timeout": TIMEOUT_SECONDS}
     try:
         with asked.wrap_database_errors:
             asked.connect()

@@ -22,7 +22,7 @@ from django.http import HttpRequest, HttpResponseBase
 from memorymark_site.operations.redaction import Redactor
 
 FORMATTERS = {"lines": "LineFormatter", "json": "JsonFormatter"}
-"""By the values of ``LOG_FORMAT``."""
+"""Formatters by the values of ``LOG_FORMAT``."""
 
 
 def logging_config(level: str, style: str, secrets: Iterable[str]) -> dict[str, Any]:

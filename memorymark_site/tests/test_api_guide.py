@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
 GUIDE = (ROOT / "docs" / "api.md").read_text()
 
-PATIENCE_SECONDS = 900
+TIMEOUT_SECONDS = 900
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -27,7 +27,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment variables of a member's script."""
     folder = tmp_path_factory.mktemp("site")
-    site = Site(folder, settings={"PREDICT_DEADLINE_SECONDS": str(PATIENCE_SECONDS)})
+    site = Site(folder, settings={"PREDICT_DEADLINE_SECONDS": str(TIMEOUT_SECONDS)})
     try:
         site.add_member("ada")
         made = subprocess.run(
@@ -48,8 +48,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 def _ask_ahead(lab: Lab) -> None:
     """Run another request first, so that the guide's ``wait=60`` does not include loading torch."""
     other = {"model": "resnet-18", "gpu": "t4", "current_batch_size": 8}
-    assert lab.analyze(wait=PATIENCE_SECONDS, **other).is_final
-    assert lab.predict(wait=PATIENCE_SECONDS, **other)
+    assert lab.analyze(wait=TIMEOUT_SECONDS, **other).is_final
+    assert lab.predict(wait=TIMEOUT_SECONDS, **other)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def run(environment: dict[str, str], tmp_path: Path) -> Run:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
         )
 
     return run

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
@@ -21,6 +24,7 @@ from analyses.pages.compare.rows import Cell, answer_rows
 from analyses.savings.estimate import estimate_figures
 from analyses.tests.factories import make_analysis, make_request, make_result
 from engine.answer.figures import (
+    BY_NAME,
     FIGURES,
     LARGEST_BATCH,
     RECOMMENDED_BATCH,
@@ -161,3 +165,49 @@ def test_each_number_is_described_once() -> None:
     labels = [figure.full_label for figure in FIGURES]
     assert len(set(names)) == len(names)
     assert len(set(labels)) == len(labels)
+
+
+ROOT = Path(__file__).parents[3]
+LABELS = {text for one in BY_NAME.values() for text in (one.label, one.full_label)}
+
+
+def python_files() -> Iterator[Path]:
+    for room in ("engine", "analyses", "memorymark_site"):
+        for file in (ROOT / room).rglob("*.py"):
+            if "tests" not in file.parts and file != ROOT / "engine/answer/figures.py":
+                yield file
+
+
+def test_no_label_is_typed_again() -> None:
+    typed = [
+        f"{file.relative_to(ROOT)}:{node.lineno}: {node.value}"
+        for file in python_files()
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and node.value in LABELS
+    ]
+    tags = [f">{label}<" for label in LABELS]
+    typed += [
+        f"{file.relative_to(ROOT)}: {tag}"
+        for file in (ROOT / "templates").rglob("*.html")
+        for tag in tags
+        if tag in file.read_text()
+    ]
+    assert typed == []
+
+
+HAND_FORMATS = re.compile(
+    r":[^{}]*[fg]\} (ms|samples/s|tokens/s)\b"  # core.numbers.ms and rate
+    r"|\$\{[^{}]*:[^{}]*f\}"  # usd
+    r"|f\}(×|\\N\{MULTIPLICATION SIGN\})"  # times
+)
+
+
+def test_no_number_is_formatted_by_hand() -> None:
+    """Times, speeds, dollars and ratios have one formatter each, in ``core/numbers.py``."""
+    found = [
+        f"{file.relative_to(ROOT)}: {match.group()}"
+        for file in python_files()
+        if file != ROOT / "engine/core/numbers.py"
+        for match in HAND_FORMATS.finditer(file.read_text())
+    ]
+    assert found == []

@@ -12,7 +12,7 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from analyses.importing.tests.pushed_scripts import EDITED, HASH, make_document, push_script
-from analyses.models import Analysis, CountedSavings, Query, RunSavings, Status, Training
+from analyses.models import Analysis, CountedSavings, Query, RunSavings, Status, TrainingRun
 from analyses.services import run_again
 from analyses.tests.factories import make_analysis, make_global_batch, make_training, make_user
 from engine.core.errors import InvalidInput
@@ -351,7 +351,7 @@ def test_its_request_of_another_version_is_no_error(reader: Client, script: Anal
 def _record(script: Analysis, **changes: Any) -> dict[str, Any]:
     """The report of a run as recommended."""
     record = TrainingRecord.parse(make_training(script).record)
-    Training.objects.all().delete()
+    TrainingRun.objects.all().delete()
     record = replace(record, parameter_bytes=None, **changes)
     return {"id": record.id, "host": "node-1", "record": record.to_dict()}
 
@@ -369,7 +369,7 @@ def test_a_run_by_name_and_hash_verifies_it(
     assert RunSavings.objects.get().model == "train.py"
     again = api.post("/api/v1/trainings/", report, format="json")
     assert again.status_code == 200
-    assert Training.objects.count() == 1
+    assert TrainingRun.objects.count() == 1
 
 
 def test_a_run_that_was_reported_before_the_script_was_pushed_finds_it(
@@ -383,9 +383,9 @@ def test_a_run_that_was_reported_before_the_script_was_pushed_finds_it(
     theirs = push_script(make_user("eve"), "train.py", EDITED)
     later = push_script(script.owner, "train.py", EDITED)
 
-    (run,) = Training.objects.filter(analysis=later)
+    (run,) = TrainingRun.objects.filter(analysis=later)
     assert (run.device_name, run.verifies) == ("NVIDIA A10", True)
-    assert not Training.objects.filter(analysis=theirs).exists()
+    assert not TrainingRun.objects.filter(analysis=theirs).exists()
     assert "Verified: measured" in _page(reader, f"/{later.pk}/")
 
 

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django.live_server_helper import LiveServer
 
-from analyses.models import Analysis, Training
+from analyses.models import Analysis, TrainingRun
 from analyses.tests.factories import make_training
 from engine.records.record import TrainingRecord
 from memorymark_site.accounts import tokens
@@ -69,14 +69,14 @@ def test_a_script_is_pushed_edited_and_verified(
     assert first.workload_key == again.workload_key != edited.workload_key
 
     run = TrainingRecord.parse(make_training(edited).record).to_dict()
-    Training.objects.all().delete()
+    TrainingRun.objects.all().delete()
     run |= {"batch_size": edited.recommended_batch_size, "analysis_id": None}
     run |= {"program": "train.py", "program_hash": edited.program_hash}
     record = TrainingRecord.parse(run)
     (tmp_path / "runs.jsonl").write_text(json.dumps(record.to_dict()))
     assert "sent 1, refused 0" in _run(["push", "runs.jsonl"], tmp_path, environment)
-    assert Training.objects.get().analysis == edited
-    assert Training.objects.get().verifies
+    assert TrainingRun.objects.get().analysis == edited
+    assert TrainingRun.objects.get().verifies
     client.force_login(member)
     page = client.get(f"/{edited.pk}/").content.decode()
     assert "Verified" in page

@@ -35,9 +35,9 @@ class Command(BaseCommand):
                 raise CommandError(f"there is no environment {options['name']} on this node")
             self.stdout.write(f"Removed {options['name']}.")
         else:
-            self.stdout.write(f"own: {software.in_words(software.installed())}")
+            self.stdout.write(f"own: {software.format_versions(software.installed())}")
             for one in environments.here():
-                self.stdout.write(f"{one.name}: {software.in_words(one.versions)}")
+                self.stdout.write(f"{one.name}: {software.format_versions(one.versions)}")
 
     def _add(self, wanted: dict[str, str]) -> None:
         if not wanted:
@@ -49,4 +49,4 @@ class Command(BaseCommand):
             raise CommandError("; ".join(error.fields.values())) from error
         except EngineError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"Made {made.name}: {software.in_words(made.versions)}.")
+        self.stdout.write(f"Made {made.name}: {software.format_versions(made.versions)}.")

@@ -30,7 +30,7 @@ from analyses.tests.factories import (
 from analyses.training_runs.prediction_errors import between
 from engine.gpus import GPUS
 from engine.interface.trial import Source
-from engine.prediction.past_errors import Predicted
+from engine.prediction.past_errors import PredictedQuantity
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
@@ -119,7 +119,7 @@ def test_a_workload_with_a_memory_limit_has_no_gpu_to_fill(member: User) -> None
     assert _use() == {}
 
 
-def _accuracy(user: User, of: Predicted) -> Accuracy:
+def _accuracy(user: User, of: PredictedQuantity) -> Accuracy:
     return next(one for one in accuracy_of(user) if one.of is of)
 
 
@@ -133,9 +133,9 @@ def test_measured_trials_are_compared_in_memory_and_speed(member: User) -> None:
          "peak_reserved_bytes": round(0.9 * (trial.peak_reserved_bytes or 0))}
     ]  # fmt: skip
     Analysis.objects.filter(pk=analysis.pk).update(result=stored)
-    (memory,) = _accuracy(member, Predicted.MEMORY).compared
+    (memory,) = _accuracy(member, PredictedQuantity.MEMORY).compared
     assert memory.error == pytest.approx(-0.1)
-    times = _accuracy(member, Predicted.STEP_TIME)
+    times = _accuracy(member, PredictedQuantity.STEP_TIME)
     assert times.own is not None
     assert times.own.median == pytest.approx(0.2)
     assert {one.gpu for one in times.compared} == {"a10"}
@@ -145,7 +145,7 @@ def test_training_runs_are_compared_too(member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     reserved = analysis.trials.get(batch_size=128).peak_reserved_bytes or 0
     make_training(analysis, peak_reserved_bytes=2 * reserved)
-    memory = _accuracy(member, Predicted.MEMORY)
+    memory = _accuracy(member, PredictedQuantity.MEMORY)
     assert [one.error for one in memory.compared] == [pytest.approx(-0.5)]
     assert memory.own is not None
     assert memory.own.count == 1
@@ -218,5 +218,5 @@ def test_a_result_without_a_curve_is_compared_in_speed_alone(member: User) -> No
     result = replace(make_result(source=Source.MEASURED), curve=[])
     request = make_request(gpu="local")
     make_analysis(member, Status.SUCCEEDED, result, request=request, measured_gpu="NVIDIA A10")
-    assert _accuracy(member, Predicted.MEMORY).compared == []
-    assert _accuracy(member, Predicted.STEP_TIME).own is not None
+    assert _accuracy(member, PredictedQuantity.MEMORY).compared == []
+    assert _accuracy(member, PredictedQuantity.STEP_TIME).own is not None

@@ -8,12 +8,12 @@ from analyses.charts.gpu_map import short_name
 from analyses.charts.layout import PlotlyDict, axis, limit_label, limit_line, plain_layout
 from analyses.pages.compare.colours import colour, dash
 from analyses.pages.compare.columns import Column
-from engine.core.sizes import GIB
+from engine.core.sizes import in_gib
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Trial
 
 MANY_TIMES = 6
-"""From this ratio between its values on, an axis is logarithmic."""
+"""Ratio between its values from which on an axis is logarithmic."""
 
 LABEL_HEIGHT = 0.06
 """Height of a label as a share of the largest limit, which is about the height of the chart."""
@@ -72,7 +72,7 @@ def _limits(shown: Sequence[tuple[int, Column, list[Trial]]]) -> dict[int, str]:
     for _, column, _ in shown:
         if column.result:
             gpu = column.result.gpu
-            by_gib.setdefault(round(gpu.total_bytes / GIB), {})[short_name(gpu.name)] = (
+            by_gib.setdefault(round(in_gib(gpu.total_bytes)), {})[short_name(gpu.name)] = (
                 gpu.total_bytes
             )
     return {max(gpus.values()): ", ".join(gpus) for gpus in by_gib.values()}
@@ -98,7 +98,7 @@ def _points(result: AnalysisResult) -> list[Trial]:
 
 def _memory_gib(trial: Trial) -> float | None:
     used = trial.device_used_bytes or trial.peak_allocated_bytes
-    return None if used is None else round(used / GIB, 4)
+    return None if used is None else in_gib(used)
 
 
 def _trace(

@@ -102,10 +102,10 @@ MAX_ANALYSES = 24
 """As many as the form of a new analysis submits together."""
 
 _MAX_ID_LENGTH = 18
-"""In digits; databases cannot look up longer numbers."""
+"""Digits; databases cannot look up longer numbers."""
 
 _MAX_KEY_LENGTH = 40
-"""In characters; no number of a comparison has a longer key."""
+"""Characters; no number of a comparison has a longer key."""
 
 
 @dataclass(frozen=True)

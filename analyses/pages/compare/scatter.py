@@ -17,7 +17,7 @@ from engine.core.sizes import GIB
 
 _MIN_DOTS = 2
 _TITLE_LINE = 32
-"""In characters; a longer line of an axis's title is cut on a phone."""
+"""Characters; a longer line of an axis's title is cut on a phone."""
 
 
 @dataclass(frozen=True)

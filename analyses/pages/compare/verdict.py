@@ -17,10 +17,10 @@ from engine.core.numbers import times
 from engine.interface.request import FIELDS
 from engine.interface.trial import Source
 
-_FEW_TIMES = 2
-"""From this ratio on, a gain is said as a multiple instead of a percentage."""
+_MIN_MULTIPLE = 2
+"""Ratio from which on a gain is shown as a multiple instead of a percentage."""
 
-_SMALLEST = 0.005
+_MIN_DIFFERENCE = 0.005
 """A difference below this share rounds to none."""
 
 _MIN_RANKED = 2
@@ -44,9 +44,9 @@ class Measure:
             ratio: The larger value divided by the smaller one, so at least 1.
         """
         if self.figure.better is Better.LOWER:
-            cheaper = times(ratio) if ratio >= _FEW_TIMES else f"{1 - 1 / ratio:.0%}"
+            cheaper = times(ratio) if ratio >= _MIN_MULTIPLE else f"{1 - 1 / ratio:.0%}"
             return f"is {cheaper} cheaper per sample than"
-        if ratio >= _FEW_TIMES:
+        if ratio >= _MIN_MULTIPLE:
             return f"trains {times(ratio)} as many {self.what} as"
         return f"trains {ratio - 1:.0%} more {self.what} than"
 
@@ -167,7 +167,7 @@ def sentence(measure: Measure, contenders: Sequence[Contender]) -> str:
     if overlap(best.cell, other.cell):
         return f"No clear difference in {both}: the ranges overlap ({said})."
     if ratio < _least_speedup([best, other]):
-        size = f": {ratio - 1:.0%}" if ratio - 1 >= _SMALLEST else ""
+        size = f": {ratio - 1:.0%}" if ratio - 1 >= _MIN_DIFFERENCE else ""
         return f"No difference worth a change in {both}{size} ({said})."
     return f"{_capital(names[0])} {measure.gain(ratio)} {names[1]} ({said})."
 

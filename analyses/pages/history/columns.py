@@ -11,7 +11,7 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.db.models.expressions import OrderBy
 
 from analyses.formatting import gpu_name, model_name
-from analyses.models import Analysis, Training
+from analyses.models import Analysis, TrainingRun, Trial
 from engine.answer.figures import (
     LARGEST_BATCH,
     LONGEST_ROW,
@@ -37,7 +37,7 @@ class Cell:
     Attributes:
         name: Has the unit.
         reads: The fields of an analysis that it shows; ``tags`` is the list of their names,
-            ``speeds`` that of :func:`~analyses.pages.history.speeds.speeds_of`, and
+            ``speeds`` that of :func:`~analyses.pages.history.columns.speeds_of`, and
             ``verified_at`` is :data:`VERIFIED_AT`.
         value: Makes the cell of these fields' values.
     """
@@ -87,7 +87,7 @@ def _speeds(speeds: list[tuple[int, float]]) -> list[str]:
     return [f"{batch}: {speed}" for batch, speed in speeds]
 
 
-VERIFYING = Training.objects.filter(analysis=OuterRef("pk"), verifies=True)
+VERIFYING = TrainingRun.objects.filter(analysis=OuterRef("pk"), verifies=True)
 """The training runs with what an analysis recommends; they verify one that is adopted."""
 
 VERIFIED_AT = Subquery(VERIFYING.order_by("recorded_at").values("recorded_at")[:1])
@@ -273,3 +273,18 @@ def in_order(analyses: QuerySet[Analysis], sort: str) -> QuerySet[Analysis]:
 def _by(field: str, falls: bool) -> OrderBy:
     last = True if field in _EMPTY_WITHOUT_ANSWER else None
     return F(field).desc(nulls_last=last) if falls else F(field).asc(nulls_last=last)
+
+
+Speeds = list[tuple[int, float]]
+"""Batch sizes, rising, with their samples per second."""
+
+
+def speeds_of(ids: Sequence[int]) -> dict[int, Speeds]:
+    """The speeds of the batches that fit, by analysis; a later attempt's trial counts."""
+    found: dict[int, dict[int, float]] = {}
+    timed = Trial.objects.filter(
+        analysis__in=ids, fits=True, samples_per_second__isnull=False
+    ).order_by("batch_size", "attempt", "pk")
+    for pk, batch, speed in timed.values_list("analysis_id", "batch_size", "samples_per_second"):
+        found.setdefault(pk, {})[batch] = speed or 0.0
+    return {pk: list(speeds.items()) for pk, speeds in found.items()}

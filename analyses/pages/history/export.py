@@ -10,9 +10,8 @@ from typing import Any
 from django.db.models import QuerySet
 
 from analyses.models import Analysis
-from analyses.pages.history.columns import VERIFIED_AT, Cell, Column, Value
+from analyses.pages.history.columns import VERIFIED_AT, Cell, Column, Value, speeds_of
 from analyses.pages.history.labels import TAGGINGS
-from analyses.pages.history.speeds import speeds_of
 from memorymark_site.operations import csv_text
 from memorymark_site.operations.downloads import ids_in_order
 

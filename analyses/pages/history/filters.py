@@ -24,10 +24,10 @@ from analyses.pages.history.search import (
 )
 from analyses.pages.history.terms import Key
 from analyses.projects import NO_PROJECT, projects_in_use
-from engine.versions.software import in_words, parse
+from engine.versions.software import format_versions, parse
 
 MAX_SEARCH_LENGTH = 200
-"""In characters; each term of it costs a query."""
+"""Characters; each term of it costs a query."""
 
 Choices = list[tuple[str, str]]
 
@@ -158,7 +158,7 @@ def offer_choices(form: forms.Form) -> None:
         "model": [(model, model_name(model)) for model in in_use.models()],
         "gpu": [(in_use.gpu_key(*gpu), in_use.gpu_title(*gpu)) for gpu in in_use.gpus()],
         "precision": [(name, name) for name in in_use.precisions()],
-        "software": [(name, in_words(parse(name))) for name in in_use.software()],
+        "software": [(name, format_versions(parse(name))) for name in in_use.software()],
         "project": [
             (NO_PROJECT, NO_PROJECT),
             *((name, name) for name in projects_in_use()),

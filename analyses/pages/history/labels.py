@@ -22,7 +22,7 @@ from analyses.projects import BadProject, project_name
 from memorymark_site.accounts.roles import Role, needs
 
 MAX_TAGS = 20
-"""On one analysis; more do not fit a page."""
+"""Tags on one analysis; more do not fit a page."""
 
 TAGGINGS = Analysis.tags.through._default_manager
 """The pairs of analysis and tag."""

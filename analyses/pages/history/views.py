@@ -23,7 +23,7 @@ from django_htmx.http import push_url
 from analyses.models import Analysis, SavedView
 from analyses.pages.access import MemberRequest
 from analyses.pages.history.address import Search, query_of, with_one_search
-from analyses.pages.history.columns import COLUMNS, VERIFIED_AT, Column, shown
+from analyses.pages.history.columns import COLUMNS, VERIFIED_AT, Column, shown, speeds_of
 from analyses.pages.history.export import csv_of, json_of
 from analyses.pages.history.filters import ROOMY, HistoryFilter, offer_choices, offered
 from analyses.pages.history.groups import (
@@ -36,14 +36,13 @@ from analyses.pages.history.groups import (
 from analyses.pages.history.labels import with_labels
 from analyses.pages.history.search import suggestions
 from analyses.pages.history.selection import BadSelection, ids_from
-from analyses.pages.history.speeds import speeds_of
 from analyses.permissions import may_delete_view, may_see_lab
 from analyses.selectors import Count, slice_of, visible_to, with_decision
 from memorymark_site.operations.downloads import download
 
 PAGE_SIZE = 25
 MAX_PRINTED_COLUMNS = 14
-"""With more, landscape A4 is too narrow for a table: each analysis is printed as a block."""
+"""Most columns of a table on landscape A4; with more, each analysis is printed as a block."""
 
 LAST_PAGE = 1_000_000
 

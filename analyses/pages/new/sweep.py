@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from analyses.formatting import gpu_name, model_name
-from engine.versions.software import in_words, parse
+from engine.versions.software import format_versions, parse
 
 MAX_COMPARED = 24
 
@@ -103,7 +103,7 @@ def words_of(changes: Mapping[str, str]) -> str:
 
 
 def _versions(pins: str) -> str:
-    return in_words(parse(pins))
+    return format_versions(parse(pins))
 
 
 def batches_in(text: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from enum import StrEnum
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -35,12 +36,24 @@ from memorymark_site.accounts.roles import Role, needs
 SHORT_WAIT_SECONDS = 0.3
 """A prediction from stored traces takes less, so the panel changes once and does not flicker."""
 
-PATIENCE_SECONDS = 10
+MAX_UNCLAIMED_SECONDS = 10
 """Time after which a page says that no worker has taken its query yet."""
 
 READY = "The settings are complete. Select {}."
-PREDICTING = "Predicting…"
-NOT_TAKEN = "Predicting… The workers are busy with other requests. You can still select Analyze."
+
+
+class WaitState(StrEnum):
+    """The states of a panel that waits, in the address that it polls."""
+
+    PREDICTING = "predicting"
+    NOT_TAKEN = "not-taken"
+
+
+_HEADLINES = {
+    WaitState.PREDICTING: "Predicting…",
+    WaitState.NOT_TAKEN: "Predicting… The workers are busy with other requests. You can still "
+    "select Analyze.",
+}
 
 
 @needs(Role.MEMBER)
@@ -139,7 +152,7 @@ def preview(request: MemberRequest) -> HttpResponse:
     queries.wait_for(query, SHORT_WAIT_SECONDS)
     gpu = str(fields["gpu"])
     measured = gpu.removeprefix(f"{LOCAL}:") if gpu.startswith(LOCAL) else ""
-    return _state(request, query, Wait("", int(time.time()), measured))
+    return _state(request, query, Wait(None, int(time.time()), measured))
 
 
 @require_safe
@@ -154,9 +167,9 @@ def preview_state(request: MemberRequest, pk: int) -> HttpResponse:
 
 @dataclass(frozen=True)
 class Wait:
-    """The state of a waiting panel: text shown, start in Unix time, and GPU to measure on."""
+    """A waiting panel: the state that it shows, start in Unix time, and GPU to measure on."""
 
-    seen: str
+    shown: WaitState | None
     since: int
     measured: str
 
@@ -164,13 +177,16 @@ class Wait:
     def of(cls, request: HttpRequest) -> Wait:
         since = request.GET.get("since", "")
         known = since.isascii() and since.isdigit() and len(since) < 12
+        shown = request.GET.get("shown", "")
         return cls(
-            request.GET.get("seen", ""), int(since) if known else 0, request.GET.get("gpu", "")
+            next((state for state in WaitState if state == shown), None),
+            int(since) if known else 0,
+            request.GET.get("gpu", ""),
         )
 
     @property
     def is_over(self) -> bool:
-        return time.time() - self.since > PATIENCE_SECONDS
+        return time.time() - self.since > MAX_UNCLAIMED_SECONDS
 
 
 def _state(request: MemberRequest, query: Query, wait: Wait) -> HttpResponse:
@@ -180,12 +196,12 @@ def _state(request: MemberRequest, query: Query, wait: Wait) -> HttpResponse:
     is_waiting = query.status == QueryStatus.WAITING
     if is_waiting and not queries.worker_is_online():
         return _panel(request, Preview(headline=queries.NO_WORKER))
-    text = NOT_TAKEN if is_waiting and wait.is_over else PREDICTING
-    if text == wait.seen:
+    state = WaitState.NOT_TAKEN if is_waiting and wait.is_over else WaitState.PREDICTING
+    if state == wait.shown:
         return HttpResponse(status=204)
-    shown = {"seen": text, "since": wait.since, "gpu": wait.measured}
+    shown = {"shown": state, "since": wait.since, "gpu": wait.measured}
     address = reverse("analyses:preview-state", args=[query.pk])
-    return _panel(request, Preview(headline=text), f"{address}?{urlencode(shown)}")
+    return _panel(request, Preview(headline=_HEADLINES[state]), f"{address}?{urlencode(shown)}")
 
 
 def _panel(request: MemberRequest, shown: Preview, poll_address: str = "") -> HttpResponse:

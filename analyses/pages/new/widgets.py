@@ -225,7 +225,7 @@ def software_choices(offered: Offered, chosen: str = "") -> Choices:
     own = _own_versions(offered)
     names = dict.fromkeys([*sorted(filter(None, offered)), *([chosen] if chosen else [])])
     labels = [(name, _software_label(name)) for name in names]
-    return [("", f"The lab's own: {software.in_words(own)}"), *labels]
+    return [("", f"The lab's own: {software.format_versions(own)}"), *labels]
 
 
 def compared_software(offered: Offered) -> Choices:
@@ -244,7 +244,7 @@ def _own_versions(offered: Offered) -> dict[str, str]:
 
 def _software_label(name: str) -> str:
     try:
-        return software.in_words(software.parse(name))
+        return software.format_versions(software.parse(name))
     except InvalidInput:  # typed into an address
         return name
 

@@ -114,7 +114,7 @@ def test_the_history_has_pages(page: Client, member: User) -> None:
 def test_a_long_history_is_not_counted_to_its_end(
     page: Client, member: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selectors, "FEW", 2)
+    monkeypatch.setattr(selectors, "MAX_SORTED", 2)
     for _ in range(2):
         make_analysis(member)
     assert "2 analyses" in history_of(page)

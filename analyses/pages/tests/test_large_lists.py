@@ -30,7 +30,7 @@ ROWS = 11
 def many(member: User, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Ids of more analyses than are counted each time, the newest first."""
     monkeypatch.setattr(selectors, "COUNTED", 3)
-    monkeypatch.setattr(selectors, "FEW", 3)
+    monkeypatch.setattr(selectors, "MAX_SORTED", 3)
     cache.clear()
     _add(member, ROWS)
     return list(Analysis.objects.order_by("-pk").values_list("pk", flat=True))

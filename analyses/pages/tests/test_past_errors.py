@@ -18,7 +18,7 @@ from analyses.tests.factories import make_analysis, make_request, make_result, m
 from analyses.training_runs.services import store_report
 from analyses.training_runs.tests.recorded_runs import recorded_run
 from engine.interface.workload import Workload
-from engine.prediction.past_errors import Errors, Group, Predicted, percentile
+from engine.prediction.past_errors import Errors, Group, PredictedQuantity, percentile
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 
@@ -128,4 +128,4 @@ def test_a_percentile_lies_between_the_values_around_it() -> None:
 
 def test_a_group_can_be_read_without_a_percentile() -> None:
     row = {"of": "memory", "models": "t5", "gpu": "", "count": 2, "median": 0.1, "sources": ["a"]}
-    assert Group.read(row) == Group(Predicted.MEMORY, "t5", "", Errors(2, 0.1), ("a",))
+    assert Group.read(row) == Group(PredictedQuantity.MEMORY, "t5", "", Errors(2, 0.1), ("a",))

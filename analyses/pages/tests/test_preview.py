@@ -156,7 +156,7 @@ def test_the_panel_says_that_workers_are_busy_and_waits_for_them(
     page: Client, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = polled(typed(page))
-    monkeypatch.setattr(views, "PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(views, "MAX_UNCLAIMED_SECONDS", -1)
     shown = text_of(page.get(address))
     assert "The workers are busy" in shown
     assert "You can still select Analyze." in shown
@@ -230,7 +230,7 @@ def test_a_member_cannot_read_anothers_query(page: Client, node: Node) -> None:
 def test_invalid_addresses_do_no_harm(page: Client, node: Node) -> None:
     typed(page)
     pk = Query.objects.get().pk
-    shown = text_of(page.get(f"{URL}{pk}/?since=\u0664x&seen=dancing"))
+    shown = text_of(page.get(f"{URL}{pk}/?since=\u0664x&shown=dancing"))
     assert "The workers are busy" in shown
 
 

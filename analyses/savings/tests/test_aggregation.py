@@ -10,7 +10,6 @@ from datetime import timezone as fixed_timezone
 from threading import Thread
 
 import pytest
-from django.apps import apps
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
@@ -26,11 +25,12 @@ from analyses import services
 from analyses.jobs import lease
 from analyses.jobs.engine_output import Failure
 from analyses.jobs.lease import Outcome
-from analyses.models import Analysis, CountedSavings, RunSavings, Status, Training
+from analyses.models import Analysis, CountedSavings, RunSavings, Status, TrainingRun
 from analyses.models.savings import NO_RUN_YET
 from analyses.pages.history.selection import delete_analyses
 from analyses.savings.aggregation import columns_of, recounting, workload_key
 from analyses.tests.factories import (
+    EarlierApps,
     make_analysis,
     make_request,
     make_result,
@@ -118,7 +118,7 @@ def test_a_migration_gives_earlier_analyses_their_savings_columns(member: User) 
     failed = make_analysis(member, Status.FAILED)
     Analysis.objects.update(workload_key="", gpu_hours_per_year=None)
     name = "analyses.migrations.0006_savings_of_earlier_analyses"
-    importlib.import_module(name).fill(apps, None)
+    importlib.import_module(name).fill(EarlierApps(), None)
     for analysis in (succeeded, failed):
         before = analysis.workload_key, analysis.gpu_hours_per_year
         analysis.refresh_from_db()
@@ -392,10 +392,10 @@ def test_earlier_analyses_and_runs_count_after_the_migration(member: User) -> No
     expected = [sorted(table.objects.values_list()) for table in tables]
     for table in tables:
         table.objects.all().delete()
-    Training.objects.update(gpu_hours=0)
+    TrainingRun.objects.update(gpu_hours=0)
     migration = importlib.import_module("analyses.migrations.0034_savings_of_the_lab")
-    migration.time_runs(apps, None)
-    migration.fill(apps, None)
+    migration.time_runs(EarlierApps(), None)
+    migration.fill(EarlierApps(), None)
     assert [len(rows) for rows in expected] == [3, 2]
     counted = [sorted(table.objects.values_list()) for table in tables]
     for found, rows in zip(counted, expected, strict=True):

@@ -13,7 +13,7 @@ from django.utils import timezone
 from analyses.models import TrainingJob
 from analyses.pages.gpu_hours import question
 from analyses.tests.factories import make_user, make_viewer
-from analyses.training_jobs.gpu_hours import LARGEST, Hours, Selection, rows_by, sum_of
+from analyses.training_jobs.gpu_hours import MAX_LISTED_JOBS, Hours, Selection, rows_by, sum_of
 from analyses.training_jobs.services import import_jobs
 from analyses.training_jobs.tests.reported_jobs import (
     TOTAL_BYTES,
@@ -127,10 +127,10 @@ def test_no_hours_have_no_mean() -> None:
 
 
 def test_the_jobs_with_the_most_unused_memory_are_listed_first(page: Client, member: User) -> None:
-    for number in range(LARGEST + 2):
+    for number in range(MAX_LISTED_JOBS + 2):
         make_training_job(member, id=f"job-{number:02}", gpus=number + 1)
     listed = [row["id"] for row in _rows(page, f"{URL}largest.csv")]
-    assert listed == [f"job-{number:02}" for number in range(LARGEST + 1, 1, -1)]
+    assert listed == [f"job-{number:02}" for number in range(MAX_LISTED_JOBS + 1, 1, -1)]
 
 
 def test_one_click_asks_with_what_the_config_tells(page: Client, member: User) -> None:

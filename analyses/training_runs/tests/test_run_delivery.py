@@ -19,7 +19,7 @@ from rest_framework.test import APIClient
 from analyses.models import (
     Analysis,
     Status,
-    Training,
+    TrainingRun,
 )
 from analyses.tests.factories import (
     make_analysis,
@@ -78,7 +78,7 @@ def test_the_lines_of_the_page_and_nothing_else_bring_the_run_to_its_prediction(
     }
     exec(script, names)  # noqa: S102  # as it is pasted
 
-    run = Training.objects.get()
+    run = TrainingRun.objects.get()
     assert run.analysis == analysis
     assert (run.batch_size, run.record["model_name"]) == (128, "bert")
     assert "Not verified by the last run: its model has" in " ".join(
@@ -120,10 +120,10 @@ def test_a_file_is_uploaded_to_the_page_and_its_runs_stand_there(
     assert "2 training runs added." in page
     assert f"Some name another analysis and are there: #{other.pk}." in page
     assert "Verified: measured 365" in page
-    assert Training.objects.get(analysis=other).verifies
+    assert TrainingRun.objects.get(analysis=other).verifies
     page = _upload(client, analysis, _file(*runs))
     assert "0 training runs added. 2 had been reported before." in page
-    assert Training.objects.count() == 2
+    assert TrainingRun.objects.count() == 2
 
 
 def test_a_run_reported_without_an_analysis_finds_it_later(
@@ -136,7 +136,7 @@ def test_a_run_reported_without_an_analysis_finds_it_later(
 
     answer = api.post(URL, named, format="json")
     assert (answer.status_code, answer.json()["verifies"]) == (200, True)
-    assert Training.objects.get().analysis == analysis
+    assert TrainingRun.objects.get().analysis == analysis
     elsewhere = make_analysis(member, Status.SUCCEEDED)
     again = report_of(replace(record, analysis_id=elsewhere.pk), id=record.id)
     assert api.post(URL, again, format="json").status_code == 409  # it stays where it is
@@ -153,7 +153,7 @@ def test_a_file_that_is_no_recording_adds_nothing(
     page = _upload(client, analysis, SimpleUploadedFile("runs.jsonl", content))
 
     assert "Nothing was added: " in page or "Choose a file" in page
-    assert not Training.objects.exists()
+    assert not TrainingRun.objects.exists()
 
 
 def test_a_file_with_one_wrong_run_adds_nothing(
@@ -166,4 +166,4 @@ def test_a_file_with_one_wrong_run_adds_nothing(
     )
 
     assert f"you have no analysis {foreign.pk}" in page
-    assert not Training.objects.exists()
+    assert not TrainingRun.objects.exists()

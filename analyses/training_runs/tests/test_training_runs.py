@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from analyses.models import Analysis, Training
+from analyses.models import Analysis, TrainingRun
 from analyses.tests.factories import make_user
 from analyses.training_runs.tests.recorded_runs import recorded_run, report_of
 from memorymark_site.accounts.models import ApiToken
@@ -36,7 +36,7 @@ def test_a_training_run_is_stored_with_its_record(api: APIClient, analysis: Anal
 
     assert answer.status_code == 201
     assert answer.json()["verifies"]
-    training = Training.objects.get()
+    training = TrainingRun.objects.get()
     assert training.analysis == analysis
     assert training.record["steps"] == 100
     assert (training.batch_size, training.samples_per_second) == (128, 365.0)
@@ -56,7 +56,7 @@ def test_the_same_report_twice_is_stored_once(api: APIClient) -> None:
     assert api.post(URL, report, format="json").status_code == 200
     other = report | {"host": "node-4"}
     assert api.post(URL, other, format="json").status_code == 409
-    assert Training.objects.count() == 1
+    assert TrainingRun.objects.count() == 1
 
 
 def test_a_member_cannot_take_over_anothers_report(api: APIClient) -> None:
@@ -109,7 +109,7 @@ def test_invalid_reports_are_refused_by_field(
 
     assert answer.status_code == 400
     assert field in answer.json().get("errors", {}) or "1e999" in body or "Infinity" in body
-    assert not Training.objects.exists()
+    assert not TrainingRun.objects.exists()
 
 
 @pytest.mark.parametrize("body", [b"[]", b"null", b"{}", b"{", b"7"])
@@ -121,4 +121,4 @@ def test_deleting_an_analysis_keeps_its_training_runs(api: APIClient, analysis: 
     api.post(URL, report_of(recorded_run(analysis_id=analysis.pk)), format="json")
     analysis.delete()
 
-    assert Training.objects.get().analysis is None
+    assert TrainingRun.objects.get().analysis is None

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.test import APIClient
@@ -15,11 +14,25 @@ from rest_framework.test import APIClient
 from analyses import services
 from analyses.jobs import plans
 from analyses.jobs.lifecycle import move
-from analyses.models import Analysis, CountedSavings, Job, QueryKind, RunSavings, Status, Training
+from analyses.models import (
+    Analysis,
+    CountedSavings,
+    Job,
+    QueryKind,
+    RunSavings,
+    Status,
+    TrainingRun,
+)
 from analyses.results.stored import result_columns
 from analyses.savings.breakdown import Total, totals
 from analyses.selectors import savings_visible_to
-from analyses.tests.factories import make_analysis, make_global_batch, make_result, make_training
+from analyses.tests.factories import (
+    EarlierApps,
+    make_analysis,
+    make_global_batch,
+    make_result,
+    make_training,
+)
 from analyses.tests.query_answers import answer_next, plan_with_answers
 from analyses.training_runs.matching import why_not_verified
 from analyses.training_runs.services import store_report
@@ -147,8 +160,8 @@ def test_a_report_that_comes_before_the_result_verifies_it_later(
     services.adopt(Analysis.objects.get(pk=running.pk), member)
     _reported(api, running)  # counts once, whichever comes first
 
-    assert Training.objects.get(pk=body["id"]).verifies
-    assert Training.objects.filter(verifies=True).count() == 2
+    assert TrainingRun.objects.get(pk=body["id"]).verifies
+    assert TrainingRun.objects.filter(verifies=True).count() == 2
     assert verified(member).workloads == 1
 
 
@@ -157,7 +170,7 @@ def test_an_analysis_without_a_result_is_not_verified(api: APIClient, member: Us
     _reported(api, running)
     move(Job.objects.filter(analysis=running), Status.RUNNING, Status.FAILED)
 
-    assert not Training.objects.get().verifies
+    assert not TrainingRun.objects.get().verifies
 
 
 # Savings and pages
@@ -317,12 +330,12 @@ def test_runs_of_other_models_that_verified_before_do_so_no_more(member: User) -
         services.adopt(analysis, member)
     for analysis in (mixed, wrong):
         run = make_training(analysis)
-        Training.objects.filter(pk=run.pk).update(record=run.record | {"model_name": "gpt2"})
+        TrainingRun.objects.filter(pk=run.pk).update(record=run.record | {"model_name": "gpt2"})
     kept = [make_training(analysis).pk for analysis in (right, mixed)]
 
-    migration.hold_against_models(apps, None)
+    migration.hold_against_models(EarlierApps(), None)
     assert (
-        list(Training.objects.filter(verifies=True).order_by("pk").values_list("pk", flat=True))
+        list(TrainingRun.objects.filter(verifies=True).order_by("pk").values_list("pk", flat=True))
         == kept
     )
     assert set(RunSavings.objects.values_list("training", flat=True)) == set(kept)
@@ -337,4 +350,4 @@ def test_a_run_as_recommended_before_verifies_no_decision_that_came_later(
     run, _ = store_report(member, report_of(recorded_run(analysis_id=analysis.pk)))
     assert run.verifies
     answer_next(QueryKind.PLAN, plan_with_answers())
-    assert not Training.objects.get(pk=run.pk).verifies
+    assert not TrainingRun.objects.get(pk=run.pk).verifies

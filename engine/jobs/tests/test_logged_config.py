@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.interface.request import AnalysisRequest
-from engine.jobs.logged_config import request_fields
-from engine.jobs.speeds import logged_speed
+from engine.jobs.logged_config import logged_speed, request_fields
 
 TRAINER = {
     "_name_or_path": "google-bert/bert-base-uncased",

@@ -43,7 +43,7 @@ def test_compiling_pays_off_after_a_number_of_steps() -> None:
     assert check.passed
     assert check.speedup == pytest.approx(2)
     assert check.pays_off_after_steps == 300
-    assert "2.00× as fast" in check.verdict
+    assert "2.0× as fast" in check.verdict
     assert "after 300 steps" in check.verdict
 
 

@@ -20,7 +20,7 @@ from engine.prediction.refusals import does_not_fit
 from engine.step import building
 from engine.step.batches import Batch
 from engine.step.building import cache_caveats, caches_keys_and_values, code_caveats
-from engine.step.training import Training, inputs_on_device
+from engine.step.training import TrainingState, inputs_on_device
 from engine.tests.shared import small_workload
 from engine.traces import tracer
 from engine.tracing.lowering import cuda_behaviour
@@ -129,7 +129,7 @@ def shared(**fields: Any) -> Workload:
     return small_workload("bert", **{"world_size": 8, "gradient_accumulation": 4} | fields)
 
 
-def step_without_sync(training: Training, batch: Batch) -> None:
+def step_without_sync(training: TrainingState, batch: Batch) -> None:
     """A training step that reduces gradients only in the last micro-batch."""
     model: Any = training.model
     for number in range(1, training.micro_batches + 1):

@@ -75,7 +75,7 @@ def real(program: Program, batch_size: int) -> Trial:
     order = TrialOrder(program, batch_size)
 
     def run(done: Done[Trial]) -> None:
-        torch.set_num_threads(1)  # those of OpenMP do not come along into a fork
+        torch.set_num_threads(1)  # OpenMP's do not survive fork()
         programs.run_program(order, cpu.ProgramWatch(order), done)
 
     return in_a_fork(run)

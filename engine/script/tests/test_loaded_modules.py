@@ -18,7 +18,8 @@ from engine.step.transformers_versions import forget_cached
 from engine.step.values_in_models import known_in_models
 from engine.traces.machine import known_values
 from engine.tracing.flex_attention import flex_attention_lowering
-from engine.versions.loaded_modules import namespace, namespaces, replaced
+from engine.versions.loaded_modules import namespace, namespaces
+from engine.versions.patches import patched_names
 
 pytestmark = pytest.mark.torch
 
@@ -90,7 +91,7 @@ def test_a_package_is_no_other_one_with_the_same_beginning(
 def test_a_name_is_replaced_for_as_long_as_the_context_lasts() -> None:
     module: Any = ModuleType("mine")
     module.answer = 42
-    with replaced([(vars(module), "answer", 43)]):
+    with patched_names([(vars(module), "answer", 43)], why="to see it"):
         assert module.answer == 43
     assert module.answer == 42
 

@@ -242,7 +242,7 @@ class TestWhatIsRefused:
     def test_what_takes_too_long_is_stopped_and_its_line_told(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(program_trace, "PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr(program_trace, "MAX_WAIT_SECONDS", 0.5)
         program = loop(tmp_path, before="while True: pass")
         with pytest.raises(ScriptFailed, match=r"the first training step.*train\.py, line 14"):
             trace_script(program, 2, None)

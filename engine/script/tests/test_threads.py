@@ -106,7 +106,7 @@ def test_what_a_thread_reads_stays_until_the_step_after(
 def test_a_thread_that_never_rests_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: Trace
 ) -> None:
-    monkeypatch.setattr("engine.tracing.beside._PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("engine.tracing.beside._MAX_WAIT_SECONDS", 0.05)
     assert _traced(tmp_path, _RESTLESS).events == alone.events
 
 

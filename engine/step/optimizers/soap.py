@@ -17,7 +17,7 @@ MAX_SIDE = 10_000
 _BETA = 0.95
 _EPSILON = 1e-8
 _WEIGHT_DECAY = 1e-2
-_FEW = 1e-30
+_EPSILON = 1e-30
 _DECOMPOSED_AS = (torch.float32, torch.float64)
 
 Sides = list[torch.Tensor | None]
@@ -131,7 +131,7 @@ def _eigenvectors(statistics: Sides) -> Sides:
         length, device = statistic.shape[0], statistic.device
         wide = statistic.dtype if statistic.dtype in _DECOMPOSED_AS else torch.float64
         _values, basis = torch.linalg.eigh(
-            statistic.to(wide) + _FEW * torch.eye(length, device=device, dtype=wide)
+            statistic.to(wide) + _EPSILON * torch.eye(length, device=device, dtype=wide)
         )
         basis = basis.to(statistic.dtype)
         basis = torch.flip(basis, dims=[1])

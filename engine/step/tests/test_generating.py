@@ -21,7 +21,7 @@ from engine.prediction.text_analyses import analyze_texts
 from engine.step.batches import Batch, make_batch
 from engine.step.caches import Caches
 from engine.step.generating import Generation, cache_name
-from engine.step.training import Training, build_model, prepare
+from engine.step.training import TrainingState, build_model, prepare
 from engine.tests.shared import slow, small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.recorder import MemoryRecorder
@@ -37,7 +37,7 @@ VISION = (
 A100 = cuda_behaviour(8.0)
 
 
-def training_of(workload: Workload) -> Training:
+def training_of(workload: Workload) -> TrainingState:
     model: Any = build_model(workload).eval()
     model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
     return prepare(workload, model)

@@ -22,7 +22,7 @@ from engine.step.optimizers.low_rank import (
 from engine.step.optimizers.schedule_free import ScheduleFreeAdamW
 from engine.step.optimizers.shampoo import Shampoo
 from engine.step.optimizers.soap import Soap
-from engine.step.training import Training, build_model, prepare, training_step
+from engine.step.training import TrainingState, build_model, prepare, training_step
 from engine.tests.shared import small_workload
 from engine.tracing.recorder import MemoryRecorder
 from engine.tracing.trace import Category, Trace
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("small_models")
 
 STEPS = 3
 RATE = 1e-3
-Make = Callable[[Training], torch.optim.Optimizer]
+Make = Callable[[TrainingState], torch.optim.Optimizer]
 
 
 def trained(model: str, precision: str, make: Make) -> tuple[Trace, list[torch.Tensor]]:
@@ -69,7 +69,7 @@ def state_bytes(trace: Trace) -> int:
     return sum(trace.sizes[one] for one in kept)
 
 
-def parameters(training: Training) -> list[torch.nn.Parameter]:
+def parameters(training: TrainingState) -> list[torch.nn.Parameter]:
     return list(training.model.parameters())
 
 
@@ -77,7 +77,7 @@ def parameters(training: Training) -> list[torch.nn.Parameter]:
 def test_schedule_free_adamw_is_that_of_schedulefree(model: str) -> None:
     package: Any = pytest.importorskip("schedulefree")
 
-    def published(training: Training) -> torch.optim.Optimizer:
+    def published(training: TrainingState) -> torch.optim.Optimizer:
         optimizer = package.AdamWScheduleFree(parameters(training), lr=RATE)
         optimizer.train()
         return cast(torch.optim.Optimizer, optimizer)
@@ -89,7 +89,7 @@ def test_schedule_free_adamw_is_that_of_schedulefree(model: str) -> None:
 def test_adam_mini_is_that_of_adam_mini(model: str, heads: int, kv: int) -> None:
     package: Any = pytest.importorskip("adam_mini")
 
-    def published(training: Training) -> torch.optim.Optimizer:
+    def published(training: TrainingState) -> torch.optim.Optimizer:
         named = training.model.named_parameters()
         sizes = {"dim": 64, "n_heads": heads, "n_kv_heads": kv}
         optimizer = package.Adam_mini(named, lr=RATE, verbose=False, **sizes)
@@ -98,7 +98,7 @@ def test_adam_mini_is_that_of_adam_mini(model: str, heads: int, kv: int) -> None
     assert_same(model, lambda t: adam_mini(t.model, lr=RATE), published)
 
 
-def low_rank_groups(training: Training, **settings: Any) -> list[dict[str, Any]]:
+def low_rank_groups(training: TrainingState, **settings: Any) -> list[dict[str, Any]]:
     """The groups of those packages: what is projected comes last."""
     projected = projected_weights(training.model)
     known = {id(parameter) for parameter in projected}
@@ -114,11 +114,11 @@ def test_galore_is_that_of_galore_torch(model: str, precision: str, rank: int) -
     package: Any = pytest.importorskip("galore_torch.adamw")
     settings = {"rank": rank, "scale": 0.25, "proj_type": "std"}
 
-    def own(training: Training) -> torch.optim.Optimizer:
+    def own(training: TrainingState) -> torch.optim.Optimizer:
         others, projected = (group["params"] for group in low_rank_groups(training))
         return GaLoreAdamW(others, projected, RATE, rank=rank, refresh_every=1)
 
-    def published(training: Training) -> torch.optim.Optimizer:
+    def published(training: TrainingState) -> torch.optim.Optimizer:
         groups = low_rank_groups(training, **settings)
         optimizer = package.AdamW(groups, lr=RATE, no_deprecation_warning=True)
         return cast(torch.optim.Optimizer, optimizer)
@@ -138,14 +138,14 @@ def test_8bit_galore_is_that_of_galore_torch(
     settings = {"rank": rank, "scale": 0.25, "proj_type": "std"}
     plain = {"lr": RATE, "weight_decay": 0.0}
 
-    def own(training: Training) -> torch.optim.Optimizer:
+    def own(training: TrainingState) -> torch.optim.Optimizer:
         others, projected = (group["params"] for group in low_rank_groups(training))
         rank_ = {"rank": rank, "refresh_every": 1}
         return GaLoreAdamW8bit(
             others, projected, RATE, moments=partial(of_moments, **plain), **rank_
         )
 
-    def published(training: Training) -> torch.optim.Optimizer:
+    def published(training: TrainingState) -> torch.optim.Optimizer:
         optimizer = package.AdamW8bit(low_rank_groups(training, **settings), **plain)
         optimizer.args.max_unorm, optimizer.args.skip_zeros = 0.0, False  # meant for older versions
         return cast(torch.optim.Optimizer, optimizer)
@@ -162,11 +162,11 @@ def test_apollo_is_that_of_apollo_torch(model: str, precision: str, rank: int) -
     settings |= {"scale": 128.0, "scale_type": "tensor"} if rank == 1 else {}
     settings |= {} if rank == 1 else {"scale": 1.0, "scale_type": "channel"}
 
-    def own(training: Training) -> torch.optim.Optimizer:
+    def own(training: TrainingState) -> torch.optim.Optimizer:
         others, projected = (group["params"] for group in low_rank_groups(training))
         return ApolloAdamW(others, projected, RATE, rank=rank, refresh_every=1)
 
-    def published(training: Training) -> torch.optim.Optimizer:
+    def published(training: TrainingState) -> torch.optim.Optimizer:
         optimizer = package.AdamW(low_rank_groups(training, **settings), lr=RATE)
         return cast(torch.optim.Optimizer, optimizer)
 
@@ -194,11 +194,11 @@ def test_preconditioned_ones_are_those_of_pytorch_optimizer(
     kind: Any = Soap if name == "SOAP" else Shampoo
     refresh_every = 1 if name == "SOAP" else 2
 
-    def own(training: Training) -> torch.optim.Optimizer:
+    def own(training: TrainingState) -> torch.optim.Optimizer:
         made = kind(parameters(training), lr=RATE, refresh_every=refresh_every)
         return cast(torch.optim.Optimizer, made)
 
-    def published(training: Training) -> torch.optim.Optimizer:
+    def published(training: TrainingState) -> torch.optim.Optimizer:
         optimizer = getattr(package, name)
         made = optimizer(parameters(training), lr=RATE, **{every: refresh_every})
         return cast(torch.optim.Optimizer, made)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engine.step.batches import make_batch
-from engine.step.training import Training, build_model, forward_pass, prepare, training_step
+from engine.step.training import TrainingState, build_model, forward_pass, prepare, training_step
 from engine.tests.shared import small_workload
 
 pytestmark = pytest.mark.usefixtures("small_models")
@@ -12,12 +12,12 @@ pytestmark = pytest.mark.usefixtures("small_models")
 MODELS = ["bert", "gpt2", "resnet"]
 
 
-def ready(model: str, **fields: object) -> Training:
+def ready(model: str, **fields: object) -> TrainingState:
     workload = small_workload(model, **fields)
     return prepare(workload, build_model(workload))
 
 
-def weights(training: Training) -> torch.Tensor:
+def weights(training: TrainingState) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in training.model.parameters()])
 
 

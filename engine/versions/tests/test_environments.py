@@ -18,7 +18,7 @@ def test_versions_are_read_in_the_order_of_the_packages() -> None:
     pins = software.parse(" torch==2.6.0+cpu, transformers=4.51.3 ,")
     assert pins == {"transformers": "4.51.3", "torch": "2.6.0+cpu"}
     assert software.as_text(pins) == "transformers=4.51.3,torch=2.6.0+cpu"
-    assert software.in_words(pins) == "transformers 4.51.3, torch 2.6.0+cpu"
+    assert software.format_versions(pins) == "transformers 4.51.3, torch 2.6.0+cpu"
     assert software.parse("") == {}
 
 

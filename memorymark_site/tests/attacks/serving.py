@@ -30,7 +30,7 @@ LARGE = "large.js"
 """A file larger than what a system keeps for who does not read."""
 
 START_SECONDS = 120.0
-PATIENCE_SECONDS = 1.0
+TIMEOUT_SECONDS = 1.0
 """Instead of the site's own, which would make these tests slow."""
 
 _SETTINGS = """
@@ -42,7 +42,7 @@ STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticF
 _GUNICORN = """
 from memorymark_site.gunicorn_conf import *
 from memorymark_site import slow_clients
-slow_clients.PATIENCE_SECONDS = {patience!r}
+slow_clients.TIMEOUT_SECONDS = {patience!r}
 """
 _FILL = """
 import json, django
@@ -93,7 +93,7 @@ class Site:
         (static / LARGE).write_bytes(b" " * 20_000_000)
         (folder / "private.css").write_text("private")
         (folder / "attack_settings.py").write_text(_SETTINGS.format(static=str(static)))
-        (folder / "gunicorn.conf.py").write_text(_GUNICORN.format(patience=PATIENCE_SECONDS))
+        (folder / "gunicorn.conf.py").write_text(_GUNICORN.format(patience=TIMEOUT_SECONDS))
         self.port = free_port()
         self.secret_key = "key-of-these-tests-" + "k" * 48
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}

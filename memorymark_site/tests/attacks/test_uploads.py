@@ -15,7 +15,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import HttpResponse
 from django.test import Client
 
-from analyses.models import Analysis, Query, Training
+from analyses.models import Analysis, Query, TrainingRun
 from analyses.pages.new.values import default_values
 from analyses.pages.new.widgets import OTHER_MODEL
 from analyses.tests.factories import make_user
@@ -95,7 +95,7 @@ def test_a_hostile_body(script: Client, what: str) -> None:
         assert answer["Content-Type"] == "application/problem+json"
         assert len(answer.content) < 20_000, "it does not come back whole"
     assert not Analysis.objects.exists()
-    assert not Training.objects.exists()
+    assert not TrainingRun.objects.exists()
     assert not Query.objects.exists()
 
 

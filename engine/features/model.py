@@ -11,7 +11,7 @@ from ..models.tasks import Task
 
 
 @dataclass(frozen=True)
-class Subject:
+class ModelAndTask:
     """The model that is trained, and its task."""
 
     model: Annotated[
