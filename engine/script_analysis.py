@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 
 import torch
 
-from .allocator.options import AllocatorOptions
 from .analysis import with_versions
 from .answer.certificate import repeat_commands
 from .answer.conclusion import Findings, answer
 from .answer.plan import Plan
 from .answer.recommendation import recommend_measured
-from .core.errors import DoesNotFit, EngineError, InvalidInput
+from .core.errors import EngineError, InvalidInput
 from .core.sizes import gib
 from .events import Event, Log, Stage
 from .gpus import LOCAL, Gpu
 from .gpus.known import known_gpus
 from .interface.batch_trials import BatchTrials
-from .interface.result import AnalysisResult, OptimizerStep
+from .interface.result import AnalysisResult
 from .interface.trial import NO_FILES, Source, StepFiles, Trial
 from .measurement.device import device_for
 from .measurement.measured_analysis import On, findings, measured_with_files, memory_predictor
@@ -29,40 +27,33 @@ from .measurement.parent import local_device, measure
 from .measurement.protocol import DeviceFacts, TrialOrder
 from .measurement.script_search import search_by_trials
 from .measurement.trial_process import libraries
-from .parallel.interconnect import nccl_bytes
 from .prediction.correction import UNCORRECTED
 from .prediction.gpu_comparison import compare_gpus, gpu_today
 from .prediction.phases import with_measured_step
-from .prediction.predicted_analysis import (
-    catalogue_gpu,
+from .prediction.predicted_findings import (
     curve,
-    gpu_facts,
     predict_findings,
     reporting_probe,
+    with_profile,
 )
-from .prediction.probe import computed, predict_memory, timed, with_peak_interval
-from .prediction.step_time import time_range
-from .prediction.work import StepTime
+from .prediction.prediction import Prediction
+from .prediction.requested_gpu import catalogue_gpu, gpu_facts
 from .records.comparison import RecordedFile
 from .script.batch_sizes import TracesOnGpus, told_by_loaders, trace_request
 from .script.factory import Factory, refuse_while_loading
-from .script.global_batch import kept_batch
 from .script.identity import hash_of_source, hash_of_traces
 from .script.live import Live
-from .script.phases import NOT_FOLLOWED, ScriptPhases
+from .script.phases import ScriptPhases
+from .script.prediction import ScriptPrediction, does_not_fit, optimizer_step
 from .script.request import ScriptRequest
 from .script.seen import about_the_trace
 from .script.step_time import (
-    micro_batches_of_script,
     on_recorded_host,
-    profile_of_script,
-    work_of_script,
 )
 from .script.trace import CannotTrace
 from .traces.source import TraceSource
 from .tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .tracing.trace import Trace
-from .tracing.unsure import peak_interval
 from .versions import software
 
 Emit = Callable[[Event], None]
@@ -141,7 +132,8 @@ def predict_script(
         traces.at(size).check_runnable()
     gpu, host = on_recorded_host(request, gpu, traces, recorded)
     later = ScriptPhases.of(request.script, sizes[0], behaviour_of(gpu))
-    trials = [_prediction(request, gpu, traces, size, later, careful=True) for size in sizes]
+    prediction = ScriptPrediction(request, gpu, traces, later, host)
+    trials = [prediction.predict(size, careful=True) for size in sizes]
     step = traces.at(sizes[0])
     seen(step, gpu)
     used = software.loaded()
@@ -174,33 +166,29 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
     request = told_by_loaders(request, behaviour_of(here or every[0]), emit)
     traces = TracesOnGpus(request, emit)
 
-    def on(gpu: Gpu) -> ScriptRequest:
-        try:
-            traces.on(gpu)
-        except EngineError as error:
-            why = error.reason if isinstance(error, CannotTrace) else str(error)
-            raise InvalidInput({"gpu": why}) from error
-        return request
-
-    def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        return _prediction(request, gpu, traces.on(gpu), batch_size, None, careful=careful)
-
-    def step_time(gpu: Gpu, batch_size: int) -> StepTime:
-        return work_of_script(request, gpu, traces.on(gpu).at(batch_size)).timed()
-
     seen = traces.on(here or next(filter(traces.runs_on, every), every[0]))
     request = _of_sizes_taken(request, seen)
     host = UNCORRECTED
     if here is not None:
         here, host = on_recorded_host(request, here, seen, recorded)
-    found = compare_gpus(request.script.name, request, here, predict, on, step_time)
+    not_followed = ScriptPhases(None, request.known_batch_size)
+
+    def on(gpu: Gpu) -> Prediction | InvalidInput:
+        try:
+            there = traces.on(gpu)
+        except EngineError as error:
+            why = error.reason if isinstance(error, CannotTrace) else str(error)
+            return InvalidInput({"gpu": why})
+        return ScriptPrediction(request, gpu, there, not_followed)
+
+    found = compare_gpus(request.script.name, request, here, on)
     used = software.loaded()
     caveats = [
         *software.caveat(request.software, used),
         *found.caveats,
         *host.host_caveats(),
         *about_the_trace(seen.at(request.known_batch_size), here),
-        NOT_FOLLOWED,
+        *not_followed.caveats,
     ]
     return replace(found, caveats=caveats, software=used)
 
@@ -213,52 +201,8 @@ def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None
     request = _of_sizes_taken(request, traces)
     later = ScriptPhases.of(request.script, request.known_batch_size, behaviour_of(gpu))
     emit(Stage("search"))
-
-    @cache
-    def predict(batch_size: int, *, careful: bool = False) -> Trial:
-        return _prediction(request, gpu, traces, batch_size, later, careful=careful)
-
-    def refusal(smallest: Trial) -> DoesNotFit:
-        return does_not_fit(request, smallest, gpu.display_name)
-
-    def step_time(batch_size: int) -> StepTime:
-        return work_of_script(request, gpu, traces.at(batch_size)).timed()
-
-    found = predict_findings(request, gpu, predict, step_time, traces, refusal, emit)
-    step = traces.at(found.recommended.batch_size)
-    caveats = list(  # the trace's own are among both
-        dict.fromkeys(
-            [*about_the_trace(step, gpu), *later.caveats, *host.host_caveats(), *found.caveats]
-        )
-    )
-    identity = hash_of_traces(traces, request.known_batch_size)
-    step_of = _optimizer_step(request, traces, found)
-    beyond, fails = found.outcome.next_batch_size, found.outcome.next_batch_size_fails
-    return replace(
-        found,
-        caveats=later.without_what_was_followed(caveats),
-        program_hash=identity,
-        optimizer_step=step_of,
-        kept_batch=kept_batch(request, gpu, traces, found),
-        phases=later.phases(step, found.recommended.source),
-        limiting_phase=later.limiting(traces.at(beyond)) if fails else None,
-        profile=profile_of_script(request, gpu, traces.at(request.known_batch_size)),
-    )
-
-
-def _optimizer_step(
-    request: ScriptRequest, traces: TraceSource, found: Findings
-) -> OptimizerStep | None:
-    """The samples of one optimizer step, today and at the recommended batch."""
-    if found.current is None:
-        return None
-    today, then = (traces.at(one.batch_size) for one in (found.current, found.recommended))
-    return OptimizerStep(
-        optimizers=list(today.optimizers),
-        current_micro_batches=micro_batches_of_script(request, today),
-        recommended_micro_batches=micro_batches_of_script(request, then),
-        gpus=today.world_size // today.divided_by,
-    )
+    prediction = ScriptPrediction(request, gpu, traces, later, host)
+    return with_profile(prediction, predict_findings(prediction, emit))
 
 
 def _of_sizes_taken(request: ScriptRequest, traces: TraceSource) -> ScriptRequest:
@@ -273,32 +217,6 @@ def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceSource:
     emit(Stage("trace"))
     behaviour = behaviour_of(gpu)
     return trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
-
-
-def _prediction(
-    request: ScriptRequest,
-    gpu: Gpu,
-    traces: TraceSource,
-    batch_size: int,
-    later: ScriptPhases | None,
-    *,
-    careful: bool,
-) -> Trial:
-    trace = traces.at(batch_size)
-    allocator = AllocatorOptions.parse(request.allocator)
-    usable = max(0, gpu.usable_bytes - nccl_bytes(trace.world_size))
-    facts = replace(gpu_facts(gpu), usable_bytes=usable)
-    trial = predict_memory(facts, trace, allocator, careful=careful)
-    if trace.computed:
-        trial = computed(trial)
-    trial = with_peak_interval(trial, *peak_interval(trace))
-    if later is not None:
-        trial = later.judged(trial, gpu, trace)
-    if not trial.fits:  # a step that cannot run takes no time
-        return trial
-    step = work_of_script(request, gpu, trace).timed()
-    samples = batch_size * micro_batches_of_script(request, trace) / trace.divided_by
-    return timed(trial, step, samples, time_range(trace.operations, gpu, step))
 
 
 Probe = Callable[[int], Trial]
@@ -351,7 +269,7 @@ def measure_script(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> F
         if traces
         else hash_of_source(request.script, outcome.trials)
     )
-    step_of = _optimizer_step(request, traces, found) if traces else None
+    step_of = optimizer_step(request, traces, found) if traces else None
     phases = []
     if traces is not None and device.kind == "cuda":  # elsewhere the host is the device
         size = found.recommended.batch_size
@@ -395,13 +313,6 @@ def measure_script_batch(
     used = software.loaded()
     caveats = [*software.caveat(request.software, used), *_caveats(predicted=False)]
     return BatchTrials(gpu, [trial], caveats, used)
-
-
-def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNotFit:
-    return DoesNotFit(
-        f"{request.script.name} does not fit on {device}: batch {smallest.batch_size} ends with "
-        f"{smallest.failure}. Use a GPU with more memory, or make the step smaller."
-    )
 
 
 def _behaviour_on(device: DeviceFacts) -> CudaBehaviour | None:

@@ -27,7 +27,7 @@ from ..interface.trial import NO_FILES, GpuFacts, Source, StepFiles, Trial
 from ..parallel.interconnect import accumulation_caveats
 from ..prediction.caveats import smaller_multiple_caveat
 from ..prediction.phases import phases_of, with_measured_step
-from ..prediction.predicted_analysis import curve, reporting_probe
+from ..prediction.predicted_findings import curve, reporting_probe
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.refusals import does_not_fit
 from ..step.building import cache_caveats

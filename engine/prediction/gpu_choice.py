@@ -20,7 +20,8 @@ from ..tracing.lowering import behaviour_of
 from .correction import Experience
 from .limits import find_limits
 from .measured_host import on_measured_host
-from .predicted_analysis import Prediction, price_per_hour
+from .predicted_analysis import ModelPrediction
+from .requested_gpu import price_per_hour
 from .side_by_side import SideBySide, processes_here
 
 _SECONDS_PER_HOUR = 3600
@@ -199,14 +200,7 @@ def _on(
     except InvalidInput as refused:
         return refused
     prediction = _prediction(there, gpu, emit, traced, experience)
-    limits = find_limits(
-        there,
-        gpu,
-        prediction.fit,
-        careful=partial(prediction.fit, careful=True),
-        speed=prediction.speed,
-        step_time=prediction.step_time,
-    )
+    limits = find_limits(prediction)
     if limits.choice is None:
         smallest = prediction.fit(limits.batch_multiple)
         shortage = Shortage(gpu, smallest.batch_size, smallest.device_used_bytes or 0)
@@ -249,11 +243,11 @@ def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> Anal
 
 def _prediction(
     request: AnalysisRequest, gpu: Gpu, emit: Emit, traced: KeptTraces, experience: Experience
-) -> Prediction:
+) -> ModelPrediction:
     traces = traced.of(request, behaviour_of(gpu), emit)
     correction = experience.of(request.workload, gpu.name)
     gpu, correction = on_measured_host(gpu, request, correction, traces)
-    return Prediction(request, gpu, traces, correction)
+    return ModelPrediction(request, gpu, traces, correction)
 
 
 def _refusal(request: AnalysisRequest, found: Sequence[_Found]) -> DoesNotFit | InvalidInput:

@@ -22,9 +22,11 @@ from .colocation import vllm_caveats
 from .correction import NO_EXPERIENCE, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .host import offload_caveats
+from .limits import starting_batch_size
 from .measured_host import on_measured_host
 from .phases import phases_of
-from .predicted_analysis import Prediction, catalogue_gpu, gpu_facts
+from .predicted_analysis import ModelPrediction
+from .requested_gpu import catalogue_gpu, gpu_facts
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ def predict_batch(
     with blaming_the_config(request.workload):
         traces = (traced or KeptTraces()).of(request, behaviour, emit)
         gpu, correction = on_measured_host(gpu, request, correction, traces)
-        prediction = Prediction(request, gpu, traces, correction)
-        batch_size = request.current_batch_size or prediction.starting_batch_size()
+        prediction = ModelPrediction(request, gpu, traces, correction)
+        batch_size = request.current_batch_size or starting_batch_size(prediction)
         traces.at(batch_size).check_runnable()
         trial = prediction.predict(batch_size, careful=True)
         step = traces.at(batch_size)

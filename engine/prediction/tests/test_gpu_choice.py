@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
 from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import timed
+from engine.prediction.tests.made import MadePrediction
 from engine.tests.shared import step_of
 from engine.traces.workloads import KeptTraces
 
@@ -61,18 +61,12 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
         logged: list[Event] | None = None,
         **prices: float,
     ) -> GpuChoice:
-        def prediction(_request: Any, gpu: Gpu, *_: Any) -> SimpleNamespace:
-            def trial(size: int, *, careful: bool = False) -> Trial:
-                return trial_on(gpu, size, gib_per_sample)
-
+        def prediction(there: AnalysisRequest, gpu: Gpu, *_: Any) -> MadePrediction:
             def speed(size: int) -> float:
                 return gpu.memory_bytes_per_second / 1e9 * size / (size + 4)
 
-            return SimpleNamespace(
-                predict=trial,
-                fit=trial,
-                speed=speed,
-                step_time=lambda _: step_of(1.0),
+            return MadePrediction(
+                there, gpu, lambda size: trial_on(gpu, size, gib_per_sample), speed
             )
 
         monkeypatch.setattr(gpu_choice, "_prediction", prediction)
@@ -93,7 +87,7 @@ COMPARED = [gpu for gpu in GPUS.values() if gpu.price_per_hour_usd and gpu.rates
 def found_on(gpu: Gpu) -> Limits:
     """Answer of 0.1 GiB a sample on a GPU."""
     there = AnalysisRequest.parse({"model": "bert", "gpu": gpu.name})
-    return find_limits(there, gpu, lambda batch_size: trial_on(gpu, batch_size, 0.1))
+    return find_limits(MadePrediction(there, gpu, lambda size: trial_on(gpu, size, 0.1)))
 
 
 def value(gpu: Gpu) -> float:
@@ -146,7 +140,7 @@ def test_without_a_current_batch_each_gpu_is_judged_at_its_own(choose: Choose) -
     chosen = choose(ask(current_batch_size=None), logged=logged).request
     assert chosen.current_batch_size is None
     gpu = GPUS[chosen.gpu]
-    limits = find_limits(chosen, gpu, lambda batch_size: trial_on(gpu, batch_size, 0.1))
+    limits = find_limits(MadePrediction(chosen, gpu, lambda size: trial_on(gpu, size, 0.1)))
     assert limits.choice is not None
     speed = trial_on(gpu, limits.choice.batch_size, 0.1).samples_per_second or 0
     cost = price(gpu) / 3600 * 1e6 / speed

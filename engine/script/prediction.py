@@ -1,0 +1,123 @@
+"""Predictions for one script on one GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..answer.conclusion import Findings
+from ..core.errors import DoesNotFit
+from ..gpus import Gpu
+from ..interface.result import OptimizerStep, StepProfile
+from ..interface.trial import Trial
+from ..parallel.interconnect import nccl_bytes
+from ..prediction.correction import UNCORRECTED, Correction
+from ..prediction.prediction import Prediction
+from ..prediction.probe import computed, predict_memory, with_peak_interval
+from ..prediction.requested_gpu import gpu_facts
+from ..prediction.work import StepTime
+from ..traces.source import TraceSource
+from ..tracing.unsure import peak_interval
+from .global_batch import kept_batch
+from .identity import hash_of_traces
+from .phases import ScriptPhases
+from .request import ScriptRequest
+from .seen import about_the_trace
+from .step_time import micro_batches_of_script, profile_of_script, work_of_script
+
+
+class ScriptPrediction(Prediction):
+    """Predictions for one script on one GPU; each batch size once.
+
+    Args:
+        request: The request for the script, for those batch sizes that it takes.
+        gpu: The GPU.
+        traces: The traces of the script there.
+        later: The phases besides its step, which judge a trial too.
+        correction: Correction by a training run of the script.
+    """
+
+    request: ScriptRequest
+
+    def __init__(
+        self,
+        request: ScriptRequest,
+        gpu: Gpu,
+        traces: TraceSource,
+        later: ScriptPhases,
+        correction: Correction = UNCORRECTED,
+    ) -> None:
+        super().__init__(request, gpu, traces, correction)
+        self.later = later
+
+    @property
+    def usable_bytes(self) -> int:
+        shared_by = self.traces.at(self.request.known_batch_size).world_size
+        return max(0, self.gpu.usable_bytes - nccl_bytes(shared_by))
+
+    def samples_of_step(self, batch_size: int) -> float:
+        trace = self.traces.at(batch_size)
+        return batch_size * micro_batches_of_script(self.request, trace) / trace.divided_by
+
+    def profile(self, batch_size: int) -> StepProfile:
+        return profile_of_script(self.request, self.gpu, self.traces.at(batch_size))
+
+    def refusal(self, smallest: Trial) -> DoesNotFit:
+        return does_not_fit(self.request, smallest, self.gpu.display_name)
+
+    def completed(self, found: Findings) -> Findings:
+        request, gpu, traces, later = self.request, self.gpu, self.traces, self.later
+        step = traces.at(found.recommended.batch_size)
+        caveats = dict.fromkeys(  # the trace's own are among both
+            [
+                *about_the_trace(step, gpu),
+                *later.caveats,
+                *self.correction.host_caveats(),
+                *found.caveats,
+            ]
+        )
+        beyond, fails = found.outcome.next_batch_size, found.outcome.next_batch_size_fails
+        return replace(
+            found,
+            caveats=later.without_what_was_followed(list(caveats)),
+            program_hash=hash_of_traces(traces, request.known_batch_size),
+            optimizer_step=optimizer_step(request, traces, found),
+            kept_batch=kept_batch(request, gpu, traces, found),
+            phases=later.phases(step, found.recommended.source),
+            limiting_phase=later.limiting(traces.at(beyond)) if fails else None,
+        )
+
+    def _fit(self, batch_size: int, *, careful: bool) -> Trial:
+        trace = self.traces.at(batch_size)
+        usable = max(0, self.gpu.usable_bytes - nccl_bytes(trace.world_size))
+        facts = replace(gpu_facts(self.gpu), usable_bytes=usable)
+        trial = predict_memory(facts, trace, self.allocator, careful=careful)
+        if trace.computed:
+            trial = computed(trial)
+        trial = with_peak_interval(trial, *peak_interval(trace))
+        return self.later.judged(trial, self.gpu, trace)
+
+    def _step_time(self, batch_size: int) -> StepTime:
+        return work_of_script(self.request, self.gpu, self.traces.at(batch_size)).timed()
+
+
+def optimizer_step(
+    request: ScriptRequest, traces: TraceSource, found: Findings
+) -> OptimizerStep | None:
+    """The samples of one optimizer step, today and at the recommended batch."""
+    if found.current is None:
+        return None
+    today, then = (traces.at(one.batch_size) for one in (found.current, found.recommended))
+    return OptimizerStep(
+        optimizers=list(today.optimizers),
+        current_micro_batches=micro_batches_of_script(request, today),
+        recommended_micro_batches=micro_batches_of_script(request, then),
+        gpus=today.world_size // today.divided_by,
+    )
+
+
+def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNotFit:
+    """The error for a script whose smallest batch does not fit."""
+    return DoesNotFit(
+        f"{request.script.name} does not fit on {device}: batch {smallest.batch_size} ends with "
+        f"{smallest.failure}. Use a GPU with more memory, or make the step smaller."
+    )
