@@ -121,11 +121,14 @@ def gpu_option(
     there: Prediction | InvalidInput,
     speed_today: float | None,
 ) -> GpuOption:
-    """The prediction for one GPU; other arguments as in :func:`compared`.
+    """The prediction for one GPU.
 
     Args:
+        request: The assumptions.
+        here: The GPU used today, whose price may be assumed.
         gpu: The GPU.
         there: Predictions on it, or why it cannot run there.
+        speed_today: As in :func:`compared`.
     """
     own = request.assumptions.price_per_hour_usd if gpu == here else None
     price = gpu.price_per_hour_usd if own is None else own

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from ..answer.conclusion import Findings, conclude
 from ..core.errors import DoesNotFit
 from ..events import Stage
+from ..gpus import Gpu
 from ..interface.request import AnalysisRequest
 from ..interface.result import AnalysisResult, PhaseName, StepProfile
 from ..interface.trial import Trial
@@ -61,13 +62,28 @@ def analyze_predicted(
         DoesNotFit: If not even the smallest batch does.
     """
     gpu = catalogue_gpu(request)
-    traces = (traced or KeptTraces()).of(request, behaviour_of(gpu), emit)
+    prediction = predictions_on(request, gpu, emit, traced or KeptTraces(), experience)
     emit(Stage("search"))
-    correction = experience.of(request.workload, gpu.name)
-    gpu, correction = on_measured_host(gpu, request, correction, traces)
-    prediction = ModelPrediction(request, gpu, traces, correction)
     found = predict_findings(prediction, emit, known)
     return conclude(request, with_profile(prediction, found))
+
+
+def predictions_on(
+    request: AnalysisRequest, gpu: Gpu, emit: Emit, traced: KeptTraces, experience: Experience
+) -> ModelPrediction:
+    """Predictions for a workload on a GPU, in the machine where its steps were measured.
+
+    Args:
+        request: The request for the workload, on that GPU.
+        gpu: The GPU.
+        emit: Receives log lines.
+        traced: Traces the workload.
+        experience: The steps that were measured before.
+    """
+    traces = traced.of(request, behaviour_of(gpu), emit)
+    correction = experience.of(request.workload, gpu.name)
+    gpu, correction = on_measured_host(gpu, request, correction, traces)
+    return ModelPrediction(request, gpu, traces, correction)
 
 
 class ModelPrediction(Prediction):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,18 +17,17 @@ from engine.gpus import ANY, GPUS, Gpu
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
 from engine.prediction import gpu_choice
-from engine.prediction.correction import NO_EXPERIENCE
 from engine.prediction.gpu_choice import GpuChoice, choose_gpu
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
 from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import timed
+from engine.prediction.refusals import fits_on_none
 from engine.prediction.tests.made import MadePrediction
 from engine.tests.shared import step_of
-from engine.traces.workloads import KeptTraces
 
 WIDE = RelativeRange(0.8, 1.25)
-Choose = Callable[..., GpuChoice]
+Choose = Callable[..., GpuChoice[AnalysisRequest]]
 
 
 def ask(**fields: object) -> AnalysisRequest:
@@ -60,8 +60,8 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
         gib_per_sample: float = 0.1,
         logged: list[Event] | None = None,
         **prices: float,
-    ) -> GpuChoice:
-        def prediction(there: AnalysisRequest, gpu: Gpu, *_: Any) -> MadePrediction:
+    ) -> GpuChoice[AnalysisRequest]:
+        def prediction(there: AnalysisRequest, gpu: Gpu, _: object) -> MadePrediction:
             def speed(size: int) -> float:
                 return gpu.memory_bytes_per_second / 1e9 * size / (size + 4)
 
@@ -69,10 +69,10 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
                 there, gpu, lambda size: trial_on(gpu, size, gib_per_sample), speed
             )
 
-        monkeypatch.setattr(gpu_choice, "_prediction", prediction)
         events: list[Event] = [] if logged is None else logged
         by_name = {name.replace("_", "-"): price for name, price in prices.items()}
-        return choose_gpu(request, events.append, KeptTraces(files=None), NO_EXPERIENCE, by_name)
+        refusal = partial(fits_on_none, request)
+        return choose_gpu(request, prediction, refusal, events.append, by_name)
 
     return chosen
 
