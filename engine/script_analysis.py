@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 import torch
 
-from .analysis import with_versions
+from .analysis import on_chosen, with_versions
 from .answer.certificate import repeat_commands
 from .answer.conclusion import Findings, answer
 from .answer.plan import Plan
 from .answer.recommendation import recommend_measured
-from .core.errors import EngineError, InvalidInput
 from .core.sizes import gib
 from .events import Event, Log, Stage
-from .gpus import LOCAL, Gpu
+from .gpus import ANY, LOCAL, Gpu
 from .gpus.known import known_gpus
 from .interface.batch_trials import BatchTrials
 from .interface.result import AnalysisResult
@@ -28,6 +28,7 @@ from .measurement.protocol import DeviceFacts, TrialOrder
 from .measurement.script_search import search_by_trials
 from .measurement.trial_process import libraries
 from .prediction.correction import UNCORRECTED
+from .prediction.gpu_choice import GpuChoice, choose_gpu
 from .prediction.gpu_comparison import compare_gpus, gpu_today
 from .prediction.phases import with_measured_step
 from .prediction.predicted_findings import (
@@ -36,7 +37,6 @@ from .prediction.predicted_findings import (
     reporting_probe,
     with_profile,
 )
-from .prediction.prediction import Prediction
 from .prediction.requested_gpu import catalogue_gpu, gpu_facts
 from .records.comparison import RecordedFile
 from .script.batch_sizes import TracesOnGpus, told_by_loaders, trace_request
@@ -44,7 +44,13 @@ from .script.factory import Factory, refuse_while_loading
 from .script.identity import hash_of_source, hash_of_traces
 from .script.live import Live
 from .script.phases import ScriptPhases
-from .script.prediction import ScriptPrediction, does_not_fit, optimizer_step
+from .script.prediction import (
+    ScriptPrediction,
+    does_not_fit,
+    fits_on_none,
+    optimizer_step,
+    prediction_on,
+)
 from .script.request import ScriptRequest
 from .script.seen import about_the_trace
 from .script.step_time import (
@@ -65,7 +71,8 @@ def analyze_script(
     """Find the batch sizes for a script.
 
     Args:
-        request: The request to analyse.
+        request: The request to analyse; for ``any`` GPU one is chosen first, and the result says
+            which.
         emit: Receives log lines and trials as they come.
         recorded: Training runs of the script; gives the launch time of the machine.
 
@@ -79,15 +86,50 @@ def analyze_script(
     """
     refuse_while_loading()
     device = local_device() if request.gpu == LOCAL else None
-    seen = _behaviour_on(device) if device else behaviour_of(catalogue_gpu(request))
+    seen = _behaviour_on(device) if device else behaviour_of(_first_gpu(request))
     request = told_by_loaders(request, seen, emit)
     if request.global_batch_size is not None and isinstance(request.script, Factory):
         # Otherwise the error would come only when the search reaches a batch that accumulates.
         replace(request.script, gradient_accumulation=2).load()
+    choice = _choice(request, emit) if request.gpu == ANY else None
+    if choice is not None:
+        request = choice.request
     if device is not None:
         found = measure_script(request, device, emit)
     else:
         found = _predicted(request, emit, recorded)
+    result = _conclude(request, found)
+    if choice is not None:
+        result = on_chosen(choice, result)
+    used = software.loaded()
+    for caveat in software.caveat(request.software, used):
+        emit(Log(caveat, "warning"))
+    return with_versions(result, request.software, used)
+
+
+def _first_gpu(request: ScriptRequest) -> Gpu:
+    """The GPU of a request; for ``any``, the first of the catalogue."""
+    if request.gpu == ANY:
+        return next(iter(known_gpus(request.launch_microseconds).values()))
+    return catalogue_gpu(request)
+
+
+def _choice(request: ScriptRequest, emit: Emit) -> GpuChoice[ScriptRequest]:
+    """The GPU of the catalogue that trains a script at the lowest cost."""
+    traces = TracesOnGpus(request)
+    every = list(known_gpus(request.launch_microseconds).values())
+    request = _of_sizes_taken(request, traces.on_first(every, emit))
+
+    @cache
+    def later(behaviour: CudaBehaviour) -> ScriptPhases:
+        return ScriptPhases.of(request.script, request.known_batch_size, behaviour)
+
+    on = partial(prediction_on, traces=traces, later=lambda gpu: later(behaviour_of(gpu)))
+    return choose_gpu(request, on, partial(fits_on_none, request), emit)
+
+
+def _conclude(request: ScriptRequest, found: Findings) -> AnalysisResult:
+    """The answer to a request for a script."""
     settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
     changed = {name: value for name, value in settings.items() if value}
     commands, runs = [], []
@@ -95,11 +137,7 @@ def analyze_script(
         words = request.script.words()
         commands = repeat_commands(request, words, changed, found.source, found.sides)
         runs = repeat_commands(request, words, changed, Source.MEASURED, found.batches)
-    result = answer(request, found, request.script.name, commands, runs)
-    used = software.loaded()
-    for caveat in software.caveat(request.software, used):
-        emit(Log(caveat, "warning"))
-    return with_versions(result, request.software, used)
+    return answer(request, found, request.script.name, commands, runs)
 
 
 def predict_script(
@@ -164,23 +202,14 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
     here = gpu_today(request)
     every = list(known_gpus(request.launch_microseconds).values())
     request = told_by_loaders(request, behaviour_of(here or every[0]), emit)
-    traces = TracesOnGpus(request, emit)
-
-    seen = traces.on(here or next(filter(traces.runs_on, every), every[0]))
+    traces = TracesOnGpus(request)
+    seen = traces.on_first(every, emit) if here is None else traces.on(here, emit)
     request = _of_sizes_taken(request, seen)
     host = UNCORRECTED
     if here is not None:
         here, host = on_recorded_host(request, here, seen, recorded)
     not_followed = ScriptPhases(None, request.known_batch_size)
-
-    def on(gpu: Gpu) -> Prediction | InvalidInput:
-        try:
-            there = traces.on(gpu)
-        except EngineError as error:
-            why = error.reason if isinstance(error, CannotTrace) else str(error)
-            return InvalidInput({"gpu": why})
-        return ScriptPrediction(request, gpu, there, not_followed)
-
+    on = partial(prediction_on, request, emit=emit, traces=traces, later=lambda gpu: not_followed)
     found = compare_gpus(request.script.name, request, here, on)
     used = software.loaded()
     caveats = [

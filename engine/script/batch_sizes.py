@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -21,6 +21,8 @@ from .program import Program
 from .request import Script, ScriptRequest
 from .seen import on_the_host
 from .trace import CannotTrace, found_loaders, trace_script
+
+Emit = Callable[[Event], None]
 
 _CHECKED = 67
 """The batch size at which a computed trace is checked against a real one. It is not a multiple of
@@ -192,34 +194,41 @@ class TracesOnGpus:
 
     Args:
         request: The request to analyse.
-        emit: Receives log lines.
 
     Attributes:
         found: The traces so far, or why there are none, by compute capability.
     """
 
-    def __init__(self, request: ScriptRequest, emit: Callable[[Event], None]) -> None:
-        self._request, self._emit = request, emit
+    def __init__(self, request: ScriptRequest) -> None:
+        self._request = request
         self.found: dict[float, TraceSource | EngineError] = {}
 
-    def on(self, gpu: Gpu) -> TraceSource:
+    def on(self, gpu: Gpu, emit: Emit) -> TraceSource:
         """The traces on a GPU; raises what the script or its trace does there."""
-        found = self._on(gpu.compute_capability)
+        found = self._on(gpu.compute_capability, emit)
         if isinstance(found, EngineError):
             raise found
         return found
 
-    def runs_on(self, gpu: Gpu) -> bool:
-        """Whether the script can be traced there."""
-        return not isinstance(self._on(gpu.compute_capability), EngineError)
+    def on_first(self, gpus: Sequence[Gpu], emit: Emit) -> TraceSource:
+        """The traces on the first of some GPUs where it can be traced.
 
-    def _on(self, capability: float) -> TraceSource | EngineError:
+        Raises:
+            ScriptFailed, CannotTrace: If it cannot on any; the error is that of the first.
+        """
+        for gpu in gpus:
+            found = self._on(gpu.compute_capability, emit)
+            if not isinstance(found, EngineError):
+                return found
+        return self.on(gpus[0], emit)
+
+    def _on(self, capability: float, emit: Emit) -> TraceSource | EngineError:
         if capability not in self.found:
-            self.found[capability] = self._trace(capability)
+            self.found[capability] = self._trace(capability, emit)
         return self.found[capability]
 
-    def _trace(self, capability: float) -> TraceSource | EngineError:
-        request, emit = self._request, self._emit
+    def _trace(self, capability: float, emit: Emit) -> TraceSource | EngineError:
+        request = self._request
         emit(Log(f"Tracing {request.script.name} for compute capability {capability}"))
         behaviour = cuda_behaviour(capability)
         traces = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
@@ -257,7 +266,7 @@ def _check_micro_batches(factory: Factory, behaviour: CudaBehaviour | None) -> N
 
 
 def told_by_loaders(
-    request: ScriptRequest, behaviour: CudaBehaviour | None, emit: Callable[[Event], None]
+    request: ScriptRequest, behaviour: CudaBehaviour | None, emit: Emit
 ) -> ScriptRequest:
     """The request with facts from a program's loaders: which feed it, and its batch size today.
 

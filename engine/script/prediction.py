@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..answer.conclusion import Findings
-from ..core.errors import DoesNotFit
+from ..core.errors import DoesNotFit, EngineError, InvalidInput
+from ..events import Event
 from ..gpus import Gpu
 from ..interface.result import OptimizerStep, StepProfile
 from ..interface.trial import Trial
@@ -17,12 +19,16 @@ from ..prediction.requested_gpu import gpu_facts
 from ..prediction.work import StepTime
 from ..traces.source import TraceSource
 from ..tracing.unsure import peak_interval
+from .batch_sizes import TracesOnGpus
 from .global_batch import kept_batch
 from .identity import hash_of_traces
 from .phases import ScriptPhases
 from .request import ScriptRequest
 from .seen import about_the_trace
 from .step_time import micro_batches_of_script, profile_of_script, work_of_script
+from .trace import CannotTrace
+
+Emit = Callable[[Event], None]
 
 
 class ScriptPrediction(Prediction):
@@ -100,6 +106,30 @@ class ScriptPrediction(Prediction):
         return work_of_script(self.request, self.gpu, self.traces.at(batch_size)).timed()
 
 
+def prediction_on(
+    request: ScriptRequest,
+    gpu: Gpu,
+    emit: Emit,
+    traces: TracesOnGpus,
+    later: Callable[[Gpu], ScriptPhases],
+) -> ScriptPrediction | InvalidInput:
+    """Predictions for a script on one GPU of several, or why it cannot be traced there.
+
+    Args:
+        request: As for :class:`ScriptPrediction`.
+        gpu: The GPU.
+        emit: Receives log lines.
+        traces: The traces of the script on each.
+        later: The phases besides its step on a GPU.
+    """
+    try:
+        there = traces.on(gpu, emit)
+    except EngineError as error:
+        why = error.reason if isinstance(error, CannotTrace) else str(error)
+        return InvalidInput({"gpu": why})
+    return ScriptPrediction(request, gpu, there, later(gpu))
+
+
 def optimizer_step(
     request: ScriptRequest, traces: TraceSource, found: Findings
 ) -> OptimizerStep | None:
@@ -112,6 +142,14 @@ def optimizer_step(
         current_micro_batches=micro_batches_of_script(request, today),
         recommended_micro_batches=micro_batches_of_script(request, then),
         gpus=today.world_size // today.divided_by,
+    )
+
+
+def fits_on_none(request: ScriptRequest, nearest: object) -> DoesNotFit:
+    """The error for a script that fits on no GPU, with the one where it nearly does."""
+    return DoesNotFit(
+        f"{request.script.name} fits on no catalogue GPU. The nearest is {nearest}. Make the step "
+        "smaller."
     )
 
 
