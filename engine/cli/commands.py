@@ -176,7 +176,7 @@ def measure(options: argparse.Namespace) -> int:
 def _measure_script(options: argparse.Namespace, script: ScriptRequest) -> int:
     files = measured_files(options)
     with progress() as emit:
-        from ..script_analysis import measure_script_batch  # loads torch
+        from ..measurement.measured_script import measure_script_batch  # loads torch
 
         measured = measure_script_batch(script, emit, files)
     return _answer_trial(options, script, measured)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -187,6 +188,13 @@ def trace_request(
         warn: Receives a sentence if every batch size has to be traced.
     """
     return ByMicroBatches(request, partial(_trace_accumulating, request, behaviour, warn))
+
+
+def of_sizes_taken(request: ScriptRequest, traces: TraceSource) -> ScriptRequest:
+    """The request, for those of its batch sizes that the script takes."""
+    taken = traces.at(request.known_batch_size).batch_multiple
+    multiple = math.lcm(request.batch_multiple, taken)
+    return replace(request, batch_multiple=multiple, multiple_taken=taken)
 
 
 class TracesOnGpus:

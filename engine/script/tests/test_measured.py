@@ -16,7 +16,15 @@ from engine.core.errors import DoesNotFit, InvalidInput, MeasurementFailed
 from engine.events import Event, Log
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Source, Trial
-from engine.measurement import cpu, environment, measured_analysis, parent, rounds
+from engine.measurement import (
+    cpu,
+    environment,
+    measured_analysis,
+    measured_script,
+    parent,
+    rounds,
+    trials,
+)
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
@@ -50,11 +58,12 @@ class TestMeasured:
             tried.append(order.batch_size)
             return cpu.run_trial(order)
 
-        monkeypatch.setattr(script_analysis, "measure", measure)
         monkeypatch.setattr(script_analysis, "local_device", lambda: CPU)
+        monkeypatch.setattr(measured_script, "local_device", lambda: CPU)
         monkeypatch.setattr(measured_analysis, "measure", measure)
-        monkeypatch.setattr(measured_analysis, "record", cpu.record)
-        monkeypatch.setattr(measured_analysis, "measured_on", environment.measured_on)
+        monkeypatch.setattr(trials, "measure", measure)
+        monkeypatch.setattr(trials, "record", cpu.record)
+        monkeypatch.setattr(trials, "measured_on", environment.measured_on)
         monkeypatch.setattr(rounds, "ENOUGH_SECONDS", 0.0)  # the fewest rounds
         return tried
 
