@@ -223,7 +223,7 @@ def _plan_script(options: argparse.Namespace, script: ScriptRequest) -> int:
 
     name = Pushing.name_of(options, script)
     pushing = Pushing.of(options, given_fields(options))
-    if pushing and script.gpu == LOCAL:
+    if pushing and script.gpu not in GPUS:
         raise InvalidInput({"gpu": "to push the plan, name the GPU that you use today"})
     recorded = recorded_of(options, script)
     with progress() as emit:

@@ -104,6 +104,15 @@ class TestMeasured:
         warnings = [event for event in log if isinstance(event, Log) and event.level == "warning"]
         assert "Searching without a prediction" in warnings[0].message
 
+    def test_where_no_multiple_fits_every_batch_is_tried_and_the_answer_says_so(
+        self, here: list[int]
+    ) -> None:
+        factory = Factory.of(EXAMPLE)
+        asked = {"batch_multiple": 16, "current_batch_size": 4}
+        result = self.answer(factory, memory_limit_bytes=self.needed(factory, 9), **asked)
+        assert (result.largest_batch_size, result.next_batch_size_fails) == (9, True)
+        assert any("multiple of 16" in caveat for caveat in result.caveats)
+
     def test_a_current_batch_that_does_not_fit_gives_no_speedup(self, here: list[int]) -> None:
         factory = Factory.of(EXAMPLE)
         limit = self.needed(factory, 9)
