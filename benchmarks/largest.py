@@ -116,7 +116,7 @@ def _find(task: tuple[str, str]) -> Largest:
 def _on_every_gpu(workload: Workload) -> dict[str, int]:
     # torch takes seconds to load; --help must not wait for it.
     from engine.prediction.limits import find_limits
-    from engine.prediction.probe import predict_trial
+    from engine.prediction.predicted_analysis import ModelPrediction
     from engine.traces.batch_rule import BatchRule, trace_every_batch_size
     from engine.tracing.lowering import cuda_behaviour
 
@@ -128,10 +128,8 @@ def _on_every_gpu(workload: Workload) -> dict[str, int]:
         gpu = GPUS[name]
         of_gpu = traces(gpu.compute_capability)
         request = AnalysisRequest(workload, gpu=name)
-        limits = find_limits(
-            request, gpu, lambda batch_size: predict_trial(workload, gpu, of_gpu.at(batch_size))
-        )
-        return limits.outcome.largest_batch_size
+        prediction = ModelPrediction(request, gpu, of_gpu)
+        return find_limits(prediction).outcome.largest_batch_size
 
     return {name: largest(name) for name in GPU_NAMES}
 

@@ -159,7 +159,8 @@ def analyze(
             :func:`analyze` under ``if __name__ == "__main__":``. Or what :func:`predict` takes.
         loader: The ``DataLoader`` of a Lightning module.
         gpu: ``local`` measures on this machine's device; a catalogue GPU (``memorymark devices``)
-            is predicted, if the code can be traced without running it.
+            is predicted, if the code can be traced without running it, and ``any`` is the one of
+            them that trains it at the lowest cost.
         current_batch_size: The batch size used today; by default that of the Trainer's arguments or
             of the loader, and 16 for a function.
         trainer_options: As for :func:`predict`.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from .answer.ladder import in_few_words
 from .events import Emit, Log
@@ -15,9 +17,10 @@ from .interface.result import AnalysisResult
 from .interface.trial import Source, Trial
 from .measurement.measured_analysis import analyze_measured
 from .prediction.correction import Experience
-from .prediction.gpu_choice import choose_gpu
+from .prediction.gpu_choice import GpuChoice, choose_gpu
 from .prediction.intervals import Residual
-from .prediction.predicted_analysis import analyze_predicted
+from .prediction.predicted_analysis import analyze_predicted, predictions_on
+from .prediction.refusals import fits_on_none
 from .records.comparison import RecordedFile
 from .step.building import blaming_the_config
 from .traces.workloads import KeptTraces
@@ -76,8 +79,15 @@ def _analyze_any(
 ) -> AnalysisResult:
     """The analysis for the GPU that is chosen; both steps share their traces."""
     shared = traced or KeptTraces()
-    choice = choose_gpu(request, emit, shared, experience, prices)
+    on = partial(predictions_on, traced=shared, experience=experience)
+    refusal, groups = partial(fits_on_none, request), partial(shared.groups, request)
+    choice = choose_gpu(request, on, refusal, emit, prices, groups)
     result = analyze_predicted(choice.request, emit, traced=shared, experience=experience)
+    return on_chosen(choice, result)
+
+
+def on_chosen(choice: GpuChoice[Any], result: AnalysisResult) -> AnalysisResult:
+    """The result on a GPU that was chosen, with why."""
     batch = f"batch {result.recommended_batch_size:,}"
     decision = in_few_words(
         f"Train on {result.gpu.name} with {batch}: {choice.claim}.",

@@ -2,67 +2,48 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
-import torch
-
-from .allocator.options import AllocatorOptions
-from .analysis import with_versions
+from .analysis import on_chosen, with_versions
 from .answer.certificate import repeat_commands
 from .answer.conclusion import Findings, answer
 from .answer.plan import Plan
-from .answer.recommendation import recommend_measured
-from .core.errors import DoesNotFit, EngineError, InvalidInput
-from .core.sizes import gib
 from .events import Emit, Log, Stage
-from .gpus import LOCAL, Gpu
+from .gpus import ANY, LOCAL, Gpu
 from .gpus.known import known_gpus
 from .interface.batch_trials import BatchTrials
-from .interface.result import AnalysisResult, OptimizerStep
-from .interface.trial import NO_FILES, Probe, Source, StepFiles, Trial
-from .measurement.device import device_for
-from .measurement.measured_analysis import On, findings, measured_with_files, memory_predictor
-from .measurement.parent import local_device, measure
-from .measurement.protocol import DeviceFacts, TrialOrder
-from .measurement.script_search import search_by_trials
-from .measurement.trial_process import libraries
-from .parallel.interconnect import nccl_bytes
+from .interface.result import AnalysisResult
+from .interface.trial import Source
+from .measurement.measured_script import behaviour_on, measure_script
+from .measurement.parent import local_device
 from .prediction.correction import UNCORRECTED
+from .prediction.gpu_choice import GpuChoice, choose_gpu
 from .prediction.gpu_comparison import compare_gpus, gpu_today
-from .prediction.phases import with_measured_step
-from .prediction.predicted_analysis import (
-    catalogue_gpu,
-    curve,
-    gpu_facts,
+from .prediction.predicted_findings import (
     predict_findings,
-    reporting_probe,
+    with_profile,
 )
-from .prediction.probe import computed, predict_memory, timed, with_peak_interval
-from .prediction.scripts.global_batch import kept_batch
-from .prediction.scripts.phases import NOT_FOLLOWED, ScriptPhases
+from .prediction.requested_gpu import catalogue_gpu, gpu_facts
+from .prediction.scripts.phases import ScriptPhases
+from .prediction.scripts.prediction import (
+    ScriptPrediction,
+    fits_on_none,
+    prediction_on,
+)
 from .prediction.scripts.step_time import (
-    micro_batches_of_script,
     on_recorded_host,
-    profile_of_script,
-    work_of_script,
 )
-from .prediction.step_time import time_range
-from .prediction.work import StepTime
 from .records.comparison import RecordedFile
-from .script.batch_sizes import TracesOnGpus, told_by_loaders, trace_request
+from .script.batch_sizes import TracesOnGpus, of_sizes_taken, told_by_loaders, trace_request
 from .script.factory import Factory, refuse_while_loading
-from .script.identity import hash_of_source, hash_of_traces
 from .script.live import Live
 from .script.request import ScriptRequest
 from .script.seen import about_the_trace
-from .script.trace import CannotTrace
 from .traces.source import TraceSource
-from .tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
+from .tracing.lowering import CudaBehaviour, behaviour_of
 from .tracing.trace import Trace
-from .tracing.unsure import peak_interval
 from .versions import software
 
 
@@ -72,7 +53,8 @@ def analyze_script(
     """Find the batch sizes for a script.
 
     Args:
-        request: The request to analyse.
+        request: The request to analyse; for ``any`` GPU one is chosen first, and the result says
+            which.
         emit: Receives log lines and trials as they come.
         recorded: Training runs of the script; gives the launch time of the machine.
 
@@ -86,15 +68,50 @@ def analyze_script(
     """
     refuse_while_loading()
     device = local_device() if request.gpu == LOCAL else None
-    seen = _behaviour_on(device) if device else behaviour_of(catalogue_gpu(request))
+    seen = behaviour_on(device) if device else behaviour_of(_first_gpu(request))
     request = told_by_loaders(request, seen, emit)
     if request.global_batch_size is not None and isinstance(request.script, Factory):
         # Otherwise the error would come only when the search reaches a batch that accumulates.
         replace(request.script, gradient_accumulation=2).load()
+    choice = _choice(request, emit) if request.gpu == ANY else None
+    if choice is not None:
+        request = choice.request
     if device is not None:
         found = measure_script(request, device, emit)
     else:
         found = _predicted(request, emit, recorded)
+    result = _conclude(request, found)
+    if choice is not None:
+        result = on_chosen(choice, result)
+    used = software.loaded()
+    for caveat in software.caveat(request.software, used):
+        emit(Log(caveat, "warning"))
+    return with_versions(result, request.software, used)
+
+
+def _first_gpu(request: ScriptRequest) -> Gpu:
+    """The GPU of a request; for ``any``, the first of the catalogue."""
+    if request.gpu == ANY:
+        return next(iter(known_gpus(request.launch_microseconds).values()))
+    return catalogue_gpu(request)
+
+
+def _choice(request: ScriptRequest, emit: Emit) -> GpuChoice[ScriptRequest]:
+    """The GPU of the catalogue that trains a script at the lowest cost."""
+    traces = TracesOnGpus(request)
+    every = list(known_gpus(request.launch_microseconds).values())
+    request = of_sizes_taken(request, traces.on_first(every, emit))
+
+    @cache
+    def later(behaviour: CudaBehaviour) -> ScriptPhases:
+        return ScriptPhases.of(request.script, request.known_batch_size, behaviour)
+
+    on = partial(prediction_on, traces=traces, later=lambda gpu: later(behaviour_of(gpu)))
+    return choose_gpu(request, on, partial(fits_on_none, request), emit)
+
+
+def _conclude(request: ScriptRequest, found: Findings) -> AnalysisResult:
+    """The answer to a request for a script."""
     settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
     changed = {name: value for name, value in settings.items() if value}
     commands, runs = [], []
@@ -102,11 +119,7 @@ def analyze_script(
         words = request.script.words()
         commands = repeat_commands(request, words, changed, found.source, found.sides)
         runs = repeat_commands(request, words, changed, Source.MEASURED, found.batches)
-    result = answer(request, found, request.script.name, commands, runs)
-    used = software.loaded()
-    for caveat in software.caveat(request.software, used):
-        emit(Log(caveat, "warning"))
-    return with_versions(result, request.software, used)
+    return answer(request, found, request.script.name, commands, runs)
 
 
 def predict_script(
@@ -139,7 +152,8 @@ def predict_script(
         traces.at(size).check_runnable()
     gpu, host = on_recorded_host(request, gpu, traces, recorded)
     later = ScriptPhases.of(request.script, sizes[0], behaviour_of(gpu))
-    trials = [_prediction(request, gpu, traces, size, later, careful=True) for size in sizes]
+    prediction = ScriptPrediction(request, gpu, traces, later, host)
+    trials = [prediction.predict(size, careful=True) for size in sizes]
     step = traces.at(sizes[0])
     seen(step, gpu)
     used = software.loaded()
@@ -170,35 +184,22 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
     here = gpu_today(request)
     every = list(known_gpus(request.launch_microseconds).values())
     request = told_by_loaders(request, behaviour_of(here or every[0]), emit)
-    traces = TracesOnGpus(request, emit)
-
-    def on(gpu: Gpu) -> ScriptRequest:
-        try:
-            traces.on(gpu)
-        except EngineError as error:
-            why = error.reason if isinstance(error, CannotTrace) else str(error)
-            raise InvalidInput({"gpu": why}) from error
-        return request
-
-    def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        return _prediction(request, gpu, traces.on(gpu), batch_size, None, careful=careful)
-
-    def step_time(gpu: Gpu, batch_size: int) -> StepTime:
-        return work_of_script(request, gpu, traces.on(gpu).at(batch_size)).timed()
-
-    seen = traces.on(here or next(filter(traces.runs_on, every), every[0]))
-    request = _of_sizes_taken(request, seen)
+    traces = TracesOnGpus(request)
+    seen = traces.on_first(every, emit) if here is None else traces.on(here, emit)
+    request = of_sizes_taken(request, seen)
     host = UNCORRECTED
     if here is not None:
         here, host = on_recorded_host(request, here, seen, recorded)
-    found = compare_gpus(request.script.name, request, here, predict, on, step_time)
+    not_followed = ScriptPhases(None, request.known_batch_size)
+    on = partial(prediction_on, request, emit=emit, traces=traces, later=lambda gpu: not_followed)
+    found = compare_gpus(request.script.name, request, here, on)
     used = software.loaded()
     caveats = [
         *software.caveat(request.software, used),
         *found.caveats,
         *host.host_caveats(),
         *about_the_trace(seen.at(request.known_batch_size), here),
-        NOT_FOLLOWED,
+        *not_followed.caveats,
     ]
     return replace(found, caveats=caveats, software=used)
 
@@ -208,62 +209,11 @@ def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None
     gpu = catalogue_gpu(request)
     traces = _traces(request, gpu, emit)
     gpu, host = on_recorded_host(request, gpu, traces, recorded)
-    request = _of_sizes_taken(request, traces)
+    request = of_sizes_taken(request, traces)
     later = ScriptPhases.of(request.script, request.known_batch_size, behaviour_of(gpu))
     emit(Stage("search"))
-
-    @cache
-    def predict(batch_size: int, *, careful: bool = False) -> Trial:
-        return _prediction(request, gpu, traces, batch_size, later, careful=careful)
-
-    def refusal(smallest: Trial) -> DoesNotFit:
-        return does_not_fit(request, smallest, gpu.display_name)
-
-    def step_time(batch_size: int) -> StepTime:
-        return work_of_script(request, gpu, traces.at(batch_size)).timed()
-
-    found = predict_findings(request, gpu, predict, step_time, traces, refusal, emit)
-    step = traces.at(found.recommended.batch_size)
-    caveats = list(  # the trace's own are among both
-        dict.fromkeys(
-            [*about_the_trace(step, gpu), *later.caveats, *host.host_caveats(), *found.caveats]
-        )
-    )
-    identity = hash_of_traces(traces, request.known_batch_size)
-    step_of = _optimizer_step(request, traces, found)
-    beyond, fails = found.outcome.next_batch_size, found.outcome.next_batch_size_fails
-    return replace(
-        found,
-        caveats=later.without_what_was_followed(caveats),
-        program_hash=identity,
-        optimizer_step=step_of,
-        kept_batch=kept_batch(request, gpu, traces, found),
-        phases=later.phases(step, found.recommended.source),
-        limiting_phase=later.limiting(traces.at(beyond)) if fails else None,
-        profile=profile_of_script(request, gpu, traces.at(request.known_batch_size)),
-    )
-
-
-def _optimizer_step(
-    request: ScriptRequest, traces: TraceSource, found: Findings
-) -> OptimizerStep | None:
-    """The samples of one optimizer step, today and at the recommended batch."""
-    if found.current is None:
-        return None
-    today, then = (traces.at(one.batch_size) for one in (found.current, found.recommended))
-    return OptimizerStep(
-        optimizers=list(today.optimizers),
-        current_micro_batches=micro_batches_of_script(request, today),
-        recommended_micro_batches=micro_batches_of_script(request, then),
-        gpus=today.world_size // today.divided_by,
-    )
-
-
-def _of_sizes_taken(request: ScriptRequest, traces: TraceSource) -> ScriptRequest:
-    """The request, for those of its batch sizes that the script takes."""
-    taken = traces.at(request.known_batch_size).batch_multiple
-    multiple = math.lcm(request.batch_multiple, taken)
-    return replace(request, batch_multiple=multiple, multiple_taken=taken)
+    prediction = ScriptPrediction(request, gpu, traces, later, host)
+    return with_profile(prediction, predict_findings(prediction, emit))
 
 
 def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceSource:
@@ -271,154 +221,3 @@ def _traces(request: ScriptRequest, gpu: Gpu, emit: Emit) -> TraceSource:
     emit(Stage("trace"))
     behaviour = behaviour_of(gpu)
     return trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
-
-
-def _prediction(
-    request: ScriptRequest,
-    gpu: Gpu,
-    traces: TraceSource,
-    batch_size: int,
-    later: ScriptPhases | None,
-    *,
-    careful: bool,
-) -> Trial:
-    trace = traces.at(batch_size)
-    allocator = AllocatorOptions.parse(request.allocator)
-    usable = max(0, gpu.usable_bytes - nccl_bytes(trace.world_size))
-    facts = replace(gpu_facts(gpu), usable_bytes=usable)
-    trial = predict_memory(facts, trace, allocator, careful=careful)
-    if trace.computed:
-        trial = computed(trial)
-    trial = with_peak_interval(trial, *peak_interval(trace))
-    if later is not None:
-        trial = later.judged(trial, gpu, trace)
-    if not trial.fits:  # a step that cannot run takes no time
-        return trial
-    step = work_of_script(request, gpu, trace).timed()
-    samples = batch_size * micro_batches_of_script(request, trace) / trace.divided_by
-    return timed(trial, step, samples, time_range(trace.operations, gpu, step))
-
-
-@libraries.kept()
-def measure_script(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> Findings:
-    """Find the largest batch by trials, guided by a prediction where the script can be traced.
-
-    Args:
-        request: The request to analyse; its GPU is ``local``.
-        device: The device of this machine.
-        emit: Receives log lines and trials as they come.
-
-    Raises:
-        InvalidInput: If the factory does not exist, or the memory limit is missing or too high.
-        ScriptFailed: If the factory returns no steps.
-        DoesNotFit: If not even the smallest batch fits.
-        MeasurementFailed: If a trial failed for a reason other than memory.
-    """
-    gpu = device_for(request, device, None)
-    emit(Stage("trace"))
-    traces = _traces_here(request, device, emit)
-    predict: Probe | None = None
-    if traces is not None:
-        request = _of_sizes_taken(request, traces)
-        predict = memory_predictor(request, device, gpu, traces)
-    emit(Log(f"Measuring on {gpu.name}: {gib(gpu.usable_bytes)} for tensors"))
-    emit(Stage("search"))
-
-    def order(batch_size: int) -> TrialOrder:
-        script = request.script_at(batch_size)
-        limit = request.memory_limit_bytes
-        return TrialOrder(script, batch_size, limit, allocator=request.allocator)
-
-    probe = reporting_probe(lambda batch_size: measure(order(batch_size)), emit)
-    outcome = search_by_trials(request, gpu, probe, predict)
-    if outcome.largest_batch_size == 0 and request.batch_multiple > request.least_multiple:
-        emit(Log(f"No multiple of {request.batch_multiple:,} fits; trying every batch size"))
-        request = replace(request, batch_multiple=request.least_multiple)
-        outcome = search_by_trials(request, gpu, probe, predict)
-    if outcome.largest_batch_size == 0:
-        raise does_not_fit(request, probe(request.batch_multiple), gpu.name)
-    chosen = recommend_measured(request, outcome)
-    found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
-    caveats = [*_caveats(predicted=predict is not None), *found.caveats]
-    points = curve(predict, outcome, request.batch_multiple) if predict else outcome.in_order
-    identity = (
-        hash_of_traces(traces, request.known_batch_size)
-        if traces
-        else hash_of_source(request.script, outcome.trials)
-    )
-    step_of = _optimizer_step(request, traces, found) if traces else None
-    phases = []
-    if traces is not None and device.kind == "cuda":  # elsewhere the host is the device
-        size = found.recommended.batch_size
-        later = ScriptPhases.of(request.script, request.known_batch_size, _behaviour_on(device))
-        phases = with_measured_step(
-            later.phases(traces.at(size), Source.PREDICTED), found.recommended
-        )
-        caveats += later.caveats
-    return replace(
-        found,
-        curve=points,
-        caveats=caveats,
-        program_hash=identity,
-        optimizer_step=step_of,
-        phases=phases,
-    )
-
-
-@libraries.kept()
-def measure_script_batch(
-    request: ScriptRequest, emit: Emit, files: StepFiles = NO_FILES
-) -> BatchTrials:
-    """Measure one batch size, the request's current one, on the local device.
-
-    Args:
-        request: The request to measure.
-        emit: Receives log lines.
-        files: As for :func:`~engine.measurement.measured_analysis.measure_batch`.
-
-    Raises:
-        InvalidInput: If the script does not exist, or the memory limit is missing or too high.
-        MeasurementFailed: If the trial failed for a reason other than memory.
-    """
-    device = local_device()
-    gpu = device_for(request, device, None)
-    request = told_by_loaders(request, _behaviour_on(device), emit)
-    size, limit = request.known_batch_size, request.memory_limit_bytes
-    script = request.script_at(size)
-    order = TrialOrder(script, size, limit, allocator=request.allocator)
-    trial = measured_with_files(order, device, files, emit)
-    used = software.loaded()
-    caveats = [*software.caveat(request.software, used), *_caveats(predicted=False)]
-    return BatchTrials(gpu, [trial], caveats, used)
-
-
-def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNotFit:
-    return DoesNotFit(
-        f"{request.script.name} does not fit on {device}: batch {smallest.batch_size} ends with "
-        f"{smallest.failure}. Use a GPU with more memory, or make the step smaller."
-    )
-
-
-def _behaviour_on(device: DeviceFacts) -> CudaBehaviour | None:
-    """This machine's device as a script sees it; ``None`` for one without CUDA."""
-    return cuda_behaviour(device.compute_capability) if device.kind == "cuda" else None
-
-
-def _traces_here(request: ScriptRequest, device: DeviceFacts, emit: Emit) -> TraceSource | None:
-    """The traces of a script on this device; ``None`` if it cannot be traced."""
-    behaviour = _behaviour_on(device)
-    try:
-        traces = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))
-        traces.at(request.known_batch_size)
-    except CannotTrace as error:
-        emit(Log(f"Searching without a prediction: {error.reason}", "warning"))
-        return None
-    return traces
-
-
-def _caveats(*, predicted: bool) -> list[str]:
-    curve_too = " The curve between the trials is predicted." if predicted else ""
-    return [
-        "Each trial ran in its own process: the script, its warm-up steps and up to five timed "
-        f"ones, with torch {torch.__version__}.{curve_too}"
-    ]

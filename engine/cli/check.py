@@ -135,7 +135,7 @@ def _told(request: Asked, emit: Emit) -> Asked:
     """The request with the batch size that a script's loaders have."""
     if not isinstance(request, ScriptRequest):
         return request
-    from ..prediction.predicted_analysis import catalogue_gpu  # loads torch
+    from ..prediction.requested_gpu import catalogue_gpu  # loads torch
     from ..script.batch_sizes import told_by_loaders
     from ..tracing.lowering import behaviour_of
 

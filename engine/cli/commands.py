@@ -176,7 +176,7 @@ def measure(options: argparse.Namespace) -> int:
 def _measure_script(options: argparse.Namespace, script: ScriptRequest) -> int:
     files = measured_files(options)
     with progress() as emit:
-        from ..script_analysis import measure_script_batch  # loads torch
+        from ..measurement.measured_script import measure_script_batch  # loads torch
 
         measured = measure_script_batch(script, emit, files)
     return _answer_trial(options, script, measured)
@@ -223,7 +223,7 @@ def _plan_script(options: argparse.Namespace, script: ScriptRequest) -> int:
 
     name = Pushing.name_of(options, script)
     pushing = Pushing.of(options, given_fields(options))
-    if pushing and script.gpu == LOCAL:
+    if pushing and script.gpu not in GPUS:
         raise InvalidInput({"gpu": "to push the plan, name the GPU that you use today"})
     recorded = recorded_of(options, script)
     with progress() as emit:

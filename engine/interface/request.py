@@ -217,6 +217,13 @@ class Request(ABC):
                 self.batch_multiple,
             )
 
+    def _check_any(self, wrong: dict[str, str]) -> None:
+        """Refuse what only makes sense on a certain GPU."""
+        if self.assumptions.price_per_hour_usd is not None:
+            wrong["price_per_hour_usd"] = "choose the GPU that has this price"
+        if self.memory_limit_bytes is not None:
+            wrong["memory_limit_bytes"] = "choose the GPU to limit"
+
     def _check_memory_limit(self, limit: int | str, wrong: dict[str, str]) -> None:
         read_limit = collect(partial(bytes_of, limit), wrong) if isinstance(limit, str) else limit
         if read_limit is not None:
@@ -293,13 +300,6 @@ class AnalysisRequest(Request):
             wrong["gradient_accumulation"] = (
                 f"the 1F1B schedule needs a micro-batch for each stage; enter {stages} or more"
             )
-
-    def _check_any(self, wrong: dict[str, str]) -> None:
-        """Refuse what only makes sense on a certain GPU."""
-        if self.assumptions.price_per_hour_usd is not None:
-            wrong["price_per_hour_usd"] = "choose the GPU that has this price"
-        if self.memory_limit_bytes is not None:
-            wrong["memory_limit_bytes"] = "choose the GPU to limit"
 
     @property
     def gradient_accumulation(self) -> int:

@@ -17,10 +17,10 @@ from ..hub import resolve
 from ..interface.trial import Source
 from ..interface.workload import Workload
 from .environment import device_kind
-from .measured_analysis import MEASURED_NOISE
 from .parent import DEADLINE_SECONDS, OutOfTime, local_device, measure_first_run
 from .protocol import TrialOrder
 from .steps import Steps, steps_of, time_steps
+from .trials import MEASURED_NOISE
 
 ROUNDS = 2
 """Fresh processes of each kind, interleaved."""

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TypeVar
 
 from ..allocator.options import AllocatorOptions
 from ..answer.conclusion import Findings, conclude
-from ..answer.economics import Speedup, speedup, speedup_in_turn, within
-from ..answer.expectation import expected_limit
-from ..answer.recommendation import Recommendation, recommend_measured
-from ..answer.search import SearchOutcome, find_largest
-from ..answer.worth import Option, is_worth_it
-from ..core.errors import EngineError, InvalidInput, MeasurementFailed
-from ..core.numbers import times
+from ..core.errors import DoesNotFit, EngineError, InvalidInput
 from ..core.sizes import gib
 from ..events import Emit, Log, Stage
 from ..gpus.fixed_costs import CUDNN_BYTES, fixed_costs
 from ..hub import resolve
 from ..interface.request import AnalysisRequest, Request
-from ..interface.result import AnalysisResult, Comparison, MeasuredOn, Phase
-from ..interface.trial import NO_FILES, GpuFacts, Probe, Source, StepFiles, Trial
+from ..interface.result import AnalysisResult, MeasuredOn, Phase
+from ..interface.trial import NO_FILES, GpuFacts, Probe, StepFiles, Trial
 from ..parallel.interconnect import accumulation_caveats
-from ..prediction.caveats import smaller_multiple_caveat
 from ..prediction.phases import phases_of, with_measured_step
-from ..prediction.predicted_analysis import curve, reporting_probe
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.refusals import does_not_fit
 from ..step.building import cache_caveats
@@ -35,19 +25,10 @@ from ..traces.source import TraceSource
 from ..traces.workloads import trace_request
 from ..tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
 from .device import device_for, in_the_catalogue, local_price_per_hour
-from .parent import local_device, measure, measured_on, profile, record, snapshot
-from .protocol import DeviceFacts, RecordedStep, TrialOrder
-from .rounds import about_rounds, comparable, measure_in_turn
-from .script_search import approach
+from .parent import local_device, measure, profile, snapshot
+from .protocol import DeviceFacts, TrialOrder
 from .trial_process import libraries
-
-MEASURED_NOISE = 0.05
-"""Assumed: medians of two fresh processes that did not run interleaved differ by up to this."""
-
-_SECOND = 2
-"""Without a current batch, this multiple is tried beside the limit. One sample may not train."""
-
-_Answer = TypeVar("_Answer")
+from .trials import Trials, ran_on, recorded, with_breakdown
 
 
 @libraries.kept()
@@ -73,42 +54,43 @@ def analyze_measured(
     predict, unpredicted = _working(
         memory_predictor(request, device, gpu, traces), request.batch_multiple, emit
     )
+    emit(Stage("search"))
+    found = ModelTrials(request, device, gpu, traces, predict, emit, known).findings()
+    return conclude(request, replace(found, caveats=[*unpredicted, *found.caveats]))
 
-    def order(batch_size: int) -> TrialOrder:
-        workload = request.workload_at(batch_size)
-        limit = request.memory_limit_bytes
-        return TrialOrder(workload, batch_size, limit, allocator=request.allocator)
 
-    def run(batch_size: int) -> Trial:
-        trial, known = measure(order(batch_size)), in_the_catalogue(device)
-        if known is None or not trial.fits or predict is None:
+class ModelTrials(Trials):
+    """Trials of one workload on this machine's device; each batch size once."""
+
+    request: AnalysisRequest
+    traces: TraceSource
+
+    def order(self, batch_size: int) -> TrialOrder:
+        workload, limit = self.request.workload_at(batch_size), self.request.memory_limit_bytes
+        return TrialOrder(workload, batch_size, limit, allocator=self.request.allocator)
+
+    def run(self, batch_size: int) -> Trial:
+        trial, known = super().run(batch_size), in_the_catalogue(self.device)
+        if known is None or not trial.fits or self.predict is None:
             return trial
-        workload, step = request.workload_at(batch_size), traces.at(batch_size)
+        workload, step = self.request.workload_at(batch_size), self.traces.at(batch_size)
         return replace(trial, operations_seconds=operations_seconds(workload, known, step))
 
-    emit(Stage("search"))
-    probe = reporting_probe(run, emit, known)
-    outcome = _search(request, gpu, predict, probe, emit)
-    multiple = request.batch_multiple
-    if outcome.largest_batch_size == 0 and multiple > 1:
-        multiple = 1
-        outcome = _search(replace(request, batch_multiple=1), gpu, predict, probe, emit)
-    if outcome.largest_batch_size == 0:
-        raise does_not_fit(request, predict(1) if predict else probe(1), gpu)
-    chosen = recommend_measured(replace(request, batch_multiple=multiple), outcome)
-    found = findings(request, outcome, chosen, On(device, gpu), order, probe, emit)
-    trained = request.workload_at(chosen.batch_size)
-    caveats = [
-        *unpredicted,
-        *_caveats(request, device, predicted=predict is not None),
-        *cache_caveats(trained),
-        *accumulation_caveats(trained),
-        *found.caveats,
-        *smaller_multiple_caveat(request, multiple),
-    ]
-    points = curve(predict, outcome, multiple) if predict else outcome.in_order
-    phases = _phases(request, device, traces, found.recommended) if predict else []
-    return conclude(request, replace(found, curve=points, caveats=caveats, phases=phases))
+    def refusal(self, batch_size: int) -> DoesNotFit:
+        smallest = (self.predict or self.probe)(batch_size)
+        return does_not_fit(self.request, smallest, self.gpu)
+
+    def completed(self, found: Findings) -> Findings:
+        request, device, is_predicted = self.request, self.device, self.predict is not None
+        trained = request.workload_at(found.recommended.batch_size)
+        caveats = [
+            *_caveats(request, device, predicted=is_predicted),
+            *cache_caveats(trained),
+            *accumulation_caveats(trained),
+            *found.caveats,
+        ]
+        phases = _phases(request, device, self.traces, found.recommended) if is_predicted else []
+        return replace(found, caveats=caveats, phases=phases)
 
 
 def _phases(
@@ -147,143 +129,6 @@ def _working(predict: Probe, batch_size: int, emit: Emit) -> tuple[Probe | None,
     return predict, []
 
 
-def _search(
-    request: AnalysisRequest, gpu: GpuFacts, predict: Probe | None, probe: Probe, emit: Emit
-) -> SearchOutcome:
-    """Find the largest batch by trials, from a prediction on where there is one."""
-    multiple, limit = request.batch_multiple, gpu.usable_bytes
-    search = partial(find_largest, batch_multiple=multiple, limit_bytes=limit)
-    if predict is None:
-        tried = [probe(request.current_batch_size or multiple)]
-        return search(probe, guess=approach(multiple, tried, probe, limit), known=tried)
-    guess = search(predict).largest_batch_size
-    emit(Log(f"Predicted largest batch: {guess:,}; now measuring"))
-    expect = expected_limit(predict, guess, batch_multiple=multiple, limit_bytes=limit)
-    first = [] if guess else [probe(multiple)]
-    if not all(trial.fits for trial in first):
-        return search(probe, expect=expect, known=first)
-    # A second batch size that fits, for the line of step times that the recommendation follows.
-    second = request.current_batch_size or _SECOND * multiple
-    return search(probe, expect=expect, known=[*first, probe(second)])
-
-
-@dataclass(frozen=True)
-class On:
-    """The device as it is, and as the request limits it."""
-
-    device: DeviceFacts
-    gpu: GpuFacts
-
-
-def findings(
-    request: Request,
-    outcome: SearchOutcome,
-    chosen: Recommendation,
-    on: On,
-    order: Callable[[int], TrialOrder],
-    probe: Probe,
-    emit: Emit,
-) -> Findings:
-    """Findings that follow a certified limit: interleaved speeds, and where memory goes.
-
-    Args:
-        request: The request to analyse.
-        outcome: The certified limit.
-        chosen: The recommended batch.
-        on: The device.
-        order: The trial order for a batch size.
-        probe: Runs that trial, unless it was run before.
-        emit: Receives log lines.
-
-    Returns:
-        Without a curve, and only with the caveats about the comparison.
-    """
-    size, recommended = request.current_batch_size, probe(chosen.batch_size)
-    current = None if size is None else probe(size)
-    comparison, compared, foregone = None, [], chosen.foregone
-    if current is not None and comparable(current, recommended):
-        comparison = measure_in_turn(lambda size: measure(order(size)), current, recommended, emit)
-        compared = about_rounds(comparison, MEASURED_NOISE)
-        gained = _gained(current, recommended, comparison)
-        if gained is not None and not is_worth_it(gained, Source.MEASURED):
-            compared = [_not_worth_it(current, recommended, gained, in_turn=comparison is not None)]
-            foregone = Option(recommended.batch_size, gained)
-            recommended, comparison = current, None
-    step = _recorded(order(recommended.batch_size), on.device, emit)
-    return Findings(
-        gpu=on.gpu,
-        outcome=outcome,
-        current=current,
-        recommended=_with_breakdown(recommended, step),
-        fastest_batch_size=chosen.fastest,
-        curve=(),
-        price_per_hour_usd=local_price_per_hour(request, on.device),
-        source=Source.MEASURED,
-        span=within(MEASURED_NOISE),
-        comparison=comparison,
-        measured_on=_ran_on(order(recommended.batch_size), emit),
-        bound=chosen.bound,
-        caveats=compared,
-        timeline=step.timeline,
-        largest_tensors=step.largest_tensors,
-        foregone=foregone,
-    )
-
-
-def _gained(current: Trial, other: Trial, comparison: Comparison | None) -> Speedup | None:
-    """The measured speedup: in turn, or else of two separate trials; ``None`` if not timed."""
-    if comparison is not None:
-        return speedup_in_turn(comparison)
-    before, after = current.samples_per_second, other.samples_per_second
-    return speedup(before, after, within(MEASURED_NOISE)) if before and after else None
-
-
-def _not_worth_it(current: Trial, other: Trial, gained: Speedup, *, in_turn: bool) -> str:
-    how = "in turn" if in_turn else "in two separate trials"
-    return (
-        f"Batch {other.batch_size:,} was expected to be faster than {current.batch_size:,}. "
-        f"Measured {how}, it runs at {times(gained.ratio)} the speed "
-        f"({times(gained.low)} to {times(gained.high)}), which is not worth a change."
-    )
-
-
-def _recorded(order: TrialOrder, device: DeviceFacts, emit: Emit) -> RecordedStep:
-    """Memory over a step; empty where the device cannot report it.
-
-    Metal keeps no history of its memory, and several GPUs create tensors that no recorder sees.
-    """
-    nothing = RecordedStep([], [])
-    if device.kind == "mps" or (device.kind == "cuda" and order.world_size > 1):
-        return nothing
-    return _optional(lambda: record(order), "where memory goes over a step", emit) or nothing
-
-
-def _ran_on(order: TrialOrder, emit: Emit) -> MeasuredOn | None:
-    return _optional(lambda: measured_on(order), "what the trials ran on", emit)
-
-
-def _optional(ask: Callable[[], _Answer], what: str, emit: Emit) -> _Answer | None:
-    """Optional information: if it fails, the certified result still stands."""
-    try:
-        return ask()
-    except MeasurementFailed as error:
-        emit(Log(f"Unknown {what}: {error}", "warning"))
-        return None
-
-
-def _with_breakdown(trial: Trial, step: RecordedStep) -> Trial:
-    """The trial with the breakdown of a recorded step, unless it has its own.
-
-    The allocator rounds each tensor up, so its peak is a little above their sum. As in predictions,
-    the difference is added to the activations, which are by far the most tensors.
-    """
-    if trial.breakdown or not step.breakdown or trial.peak_allocated_bytes is None:
-        return trial
-    rounded = trial.peak_allocated_bytes - sum(step.breakdown.values())
-    activations = step.breakdown["activations"] + rounded
-    return replace(trial, breakdown=step.breakdown | {"activations": activations})
-
-
 @libraries.kept()
 def measure_batch(
     request: AnalysisRequest, emit: Emit, files: StepFiles = NO_FILES
@@ -312,8 +157,8 @@ def measure_batch(
     if not trial.fits:
         return gpu, trial, None
     if not trial.breakdown:
-        trial = _with_breakdown(trial, _recorded(order, device, emit))
-    return gpu, trial, _ran_on(order, emit)
+        trial = with_breakdown(trial, recorded(order, device, emit))
+    return gpu, trial, ran_on(order, emit)
 
 
 def measured_with_files(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
+from typing import Generic, TypeVar
 
 from ..answer.economics import usd_per_million_samples
 from ..core.errors import DoesNotFit, EngineError, InvalidInput
@@ -13,17 +15,16 @@ from ..core.sizes import gib_of
 from ..events import Emit, Event, Log, Stage
 from ..gpus import Gpu
 from ..gpus.known import known_gpus
-from ..interface.request import AnalysisRequest
+from ..interface.request import Request
 from ..interface.result import GpuOffer
-from ..traces.workloads import KeptTraces
-from ..tracing.lowering import behaviour_of
-from .correction import Experience
 from .limits import find_limits
-from .measured_host import on_measured_host
-from .predicted_analysis import Prediction, price_per_hour
+from .prediction import Prediction
+from .requested_gpu import price_per_hour
 from .side_by_side import SideBySide, processes_here
 
 _SECONDS_PER_HOUR = 3600
+
+_Request = TypeVar("_Request", bound=Request)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class PricedOffer:
 
 
 @dataclass(frozen=True)
-class GpuChoice:
+class GpuChoice(Generic[_Request]):
     """The GPU that was chosen.
 
     Attributes:
@@ -60,7 +61,7 @@ class GpuChoice:
         compared: Every GPU that was compared.
     """
 
-    request: AnalysisRequest
+    request: _Request
     claim: str
     reason: str
     compared: list[GpuOffer]
@@ -84,36 +85,43 @@ class Shortage:
 
 
 _Found = PricedOffer | Shortage | InvalidInput
+_On = Callable[[_Request, Gpu, Emit], Prediction | InvalidInput]
+"""Predictions for a request on its GPU, or why it cannot run there."""
+
+_Groups = Callable[[Sequence[Gpu]], list[list[Gpu]]]
 
 
 def choose_gpu(
-    request: AnalysisRequest,
+    request: _Request,
+    on: _On[_Request],
+    refusal: Callable[[Shortage], DoesNotFit],
     emit: Emit,
-    traced: KeptTraces,
-    experience: Experience,
-    prices: Mapping[str, float],
-) -> GpuChoice:
-    """Choose the GPU that surely fits a workload at the lowest cost, within the request's limit.
+    prices: Mapping[str, float] = MappingProxyType({}),
+    groups: _Groups | None = None,
+) -> GpuChoice[_Request]:
+    """Choose the GPU that surely fits a model or a script at the lowest cost, within its limit.
 
     Args:
         request: A request for ``any`` GPU.
+        on: Predictions for it on a GPU, or why it cannot run there.
+        refusal: Makes the error to raise if it fits on none, from the one where it nearly does.
         emit: Receives a log line for each GPU.
-        traced: Traces the workload.
-        experience: The steps that were measured before.
         prices: USD per GPU-hour by catalogue name, where it is not the catalogue's.
+        groups: Divides GPUs among processes, once the first was predicted; by default by compute
+            capability, as those are traced alike.
 
     Raises:
-        InvalidInput: If no GPU can run the workload, or none is within the limit.
-        DoesNotFit: If it fits on none.
+        InvalidInput: If no GPU can run it, or none is within the limit.
+        DoesNotFit: The refusal.
     """
     compared, left_out = _comparable(request, prices)
     if left_out:
         emit(Log(left_out))
-    on_each = partial(_on, request, traced=traced, experience=experience, prices=prices)
-    found = _on_each(compared, on_each, _without_repeats(emit), partial(traced.groups, request))
+    on_each = partial(_offer, request, on, prices)
+    found = _on_each(compared, on_each, _without_repeats(emit), groups or _by_capability)
     offers = [one for one in found if isinstance(one, PricedOffer)]
     if not offers:
-        raise _refusal(request, found)
+        raise _why_none(found, refusal)
     sure = [offer for offer in offers if offer.is_sure] or offers
     within = [offer for offer in sure if _is_within(request, offer)]
     if not within:
@@ -131,7 +139,7 @@ def choose_gpu(
     )
 
 
-def _comparable(request: AnalysisRequest, prices: Mapping[str, float]) -> tuple[list[Gpu], str]:
+def _comparable(request: Request, prices: Mapping[str, float]) -> tuple[list[Gpu], str]:
     """The GPUs whose cost is known, and a sentence about the others."""
     every = known_gpus(request.launch_microseconds).values()
     compared = [
@@ -152,7 +160,7 @@ def _on_each(
     gpus: Sequence[Gpu],
     on_each: Callable[[Gpu, Emit], _Found],
     emit: Emit,
-    groups: Callable[[Sequence[Gpu]], list[list[Gpu]]],
+    groups: _Groups,
 ) -> list[_Found]:
     """The offer of each GPU, or why there is none, found side by side.
 
@@ -181,6 +189,14 @@ def _on_each(
     return [found[gpu.name] for gpu in gpus]
 
 
+def _by_capability(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
+    """GPUs by compute capability; more memory takes longer to fill, so the most goes first."""
+    alike: dict[float, list[Gpu]] = {}
+    for gpu in gpus:
+        alike.setdefault(gpu.compute_capability, []).append(gpu)
+    return sorted(alike.values(), key=lambda some: -sum(gpu.total_bytes for gpu in some))
+
+
 def _of_some(
     gpus: Sequence[Gpu], on_each: Callable[[Gpu, Emit], _Found]
 ) -> tuple[list[_Found], list[Event]]:
@@ -189,28 +205,18 @@ def _of_some(
     return [on_each(gpu, events.append) for gpu in gpus], events
 
 
-def _on(
-    request: AnalysisRequest,
-    gpu: Gpu,
-    emit: Emit,
-    traced: KeptTraces,
-    experience: Experience,
-    prices: Mapping[str, float],
+def _offer(
+    request: _Request, on: _On[_Request], prices: Mapping[str, float], gpu: Gpu, emit: Emit
 ) -> _Found:
     """The offer of one GPU, or why there is none."""
     try:
         there = _request_on(request, gpu, prices.get(gpu.name))
     except InvalidInput as refused:
         return refused
-    prediction = _prediction(there, gpu, emit, traced, experience)
-    limits = find_limits(
-        there,
-        gpu,
-        prediction.fit,
-        careful=partial(prediction.fit, careful=True),
-        speed=prediction.speed,
-        step_time=prediction.step_time,
-    )
+    prediction = on(there, gpu, emit)
+    if isinstance(prediction, InvalidInput):
+        return prediction
+    limits = find_limits(prediction)
     if limits.choice is None:
         smallest = prediction.fit(limits.batch_multiple)
         shortage = Shortage(gpu, smallest.batch_size, smallest.device_used_bytes or 0)
@@ -240,7 +246,7 @@ def _on(
     return PricedOffer(gpu, listed, per_hour, 1e6 / speed / _SECONDS_PER_HOUR, cost)
 
 
-def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> AnalysisRequest:
+def _request_on(request: _Request, gpu: Gpu, price: float | None) -> _Request:
     """The request for one GPU; raises ``InvalidInput`` where that cannot run the workload."""
     return replace(
         request,
@@ -251,28 +257,17 @@ def _request_on(request: AnalysisRequest, gpu: Gpu, price: float | None) -> Anal
     )
 
 
-def _prediction(
-    request: AnalysisRequest, gpu: Gpu, emit: Emit, traced: KeptTraces, experience: Experience
-) -> Prediction:
-    traces = traced.of(request, behaviour_of(gpu), emit)
-    correction = experience.of(request.workload, gpu.name)
-    gpu, correction = on_measured_host(gpu, request, correction, traces)
-    return Prediction(request, gpu, traces, correction)
-
-
-def _refusal(request: AnalysisRequest, found: Sequence[_Found]) -> DoesNotFit | InvalidInput:
+def _why_none(
+    found: Sequence[_Found], refusal: Callable[[Shortage], DoesNotFit]
+) -> DoesNotFit | InvalidInput:
     """Why no GPU has an offer: it fits on none, or none can run it at all."""
     short = [one for one in found if isinstance(one, Shortage)]
     if not short:
         return next(one for one in found if isinstance(one, InvalidInput))
-    nearest = min(short, key=lambda one: one.needed_bytes / one.gpu.total_bytes)
-    return DoesNotFit(
-        f"{request.workload.preset.display_name} fits on no catalogue GPU. The nearest is "
-        f"{nearest}. Try gradient checkpointing, LoRA, several GPUs or a shorter sequence."
-    )
+    return refusal(min(short, key=lambda one: one.needed_bytes / one.gpu.total_bytes))
 
 
-def _is_within(request: AnalysisRequest, offer: PricedOffer) -> bool:
+def _is_within(request: Request, offer: PricedOffer) -> bool:
     limits = (
         (request.most_usd_per_hour, offer.usd_per_hour),
         (request.most_hours_per_million, offer.hours_per_million),
@@ -280,7 +275,7 @@ def _is_within(request: AnalysisRequest, offer: PricedOffer) -> bool:
     return all(most is None or value <= most for most, value in limits)
 
 
-def _beyond_limit(request: AnalysisRequest, offers: Sequence[PricedOffer]) -> dict[str, str]:
+def _beyond_limit(request: Request, offers: Sequence[PricedOffer]) -> dict[str, str]:
     """Errors that say what the limit would have to be, by field."""
     wrong = {}
     cheapest = min(offers, key=lambda offer: offer.usd_per_hour)
@@ -298,7 +293,7 @@ def _beyond_limit(request: AnalysisRequest, offers: Sequence[PricedOffer]) -> di
     return wrong
 
 
-def _is_limited(request: AnalysisRequest) -> bool:
+def _is_limited(request: Request) -> bool:
     return request.most_usd_per_hour is not None or request.most_hours_per_million is not None
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Protocol
 
 from ..answer.economics import usd_per_million_samples
 from ..answer.plan import GpuOption, Plan
@@ -18,7 +16,7 @@ from ..interface.request import Request
 from ..interface.trial import Trial
 from .intervals import memory_range
 from .limits import Limits, find_limits
-from .work import StepTime
+from .prediction import Prediction
 
 
 def gpu_today(request: Request) -> Gpu | None:
@@ -38,30 +36,34 @@ def compare_gpus(
     name: str,
     request: Request,
     here: Gpu | None,
-    predict: PredictOnGpu,
-    on: Callable[[Gpu], Request],
-    step_time: Callable[[Gpu, int], StepTime],
+    on: Callable[[Gpu], Prediction | InvalidInput],
 ) -> Plan:
-    """Compare every catalogue GPU for a workload or a script.
+    """Compare every catalogue GPU for a model or a script.
 
     Args:
         name: Display name of the model or script.
         request: The current batch, the assumptions and the global batch.
         here: The GPU used today, in the machine used today.
-        predict: The trial of a batch size on a GPU.
-        on: The request for another GPU; raises ``InvalidInput`` where it cannot run there.
-        step_time: The time of a step of a batch size on a GPU, in its parts.
+        on: Predictions on a GPU, or why it cannot run there.
     """
-    speed_today = None
-    if here is not None:
-        speed_today = predict(here, request.known_batch_size).samples_per_second
     every = known_gpus(request.launch_microseconds)
     gpus = every if here is None else every | {here.name: here}
-    options = [
-        gpu_option(request, here, gpu, predict, on, speed_today, step_time=step_time)
-        for gpu in gpus.values()
-    ]
-    return compared(name, request, here, options, speed_today)
+    speed = None if here is None else speed_today(on(here))
+    options = [gpu_option(request, here, gpu, on(gpu), speed) for gpu in gpus.values()]
+    return compared(name, request, here, options, speed)
+
+
+def speed_today(here: Prediction | InvalidInput) -> float | None:
+    """Samples per second at the current batch on a GPU; ``None`` if it does not run there.
+
+    Raises:
+        NeedsTwoSamples: If no step runs at that batch.
+    """
+    if isinstance(here, InvalidInput):
+        return None
+    batch_size = here.request.known_batch_size
+    here.traces.at(batch_size).check_runnable()
+    return here.predict(batch_size).samples_per_second
 
 
 def compared(
@@ -112,29 +114,22 @@ def best_known(options: Sequence[GpuOption]) -> list[GpuOption]:
     return [option for option in known if option.is_sure] or known
 
 
-class PredictOnGpu(Protocol):
-    """Predicts the trial of a batch size on a GPU; ``careful`` as in :func:`predict_trial`."""
-
-    def __call__(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial: ...
-
-
 def gpu_option(
     request: Request,
     here: Gpu | None,
     gpu: Gpu,
-    predict: PredictOnGpu,
-    on: Callable[[Gpu], Request],
+    there: Prediction | InvalidInput,
     speed_today: float | None,
-    speed: Callable[[Gpu, int], float] | None = None,
-    step_time: Callable[[Gpu, int], StepTime] | None = None,
-    fit: PredictOnGpu | None = None,
 ) -> GpuOption:
-    """Prediction for one GPU; arguments as in :func:`compare_gpus` and :func:`compared`.
+    """The prediction for one GPU.
 
-    ``speed`` and ``step_time`` are as in :func:`~engine.prediction.limits.find_limits`; ``fit``
-    predicts without step times, to search with.
+    Args:
+        request: The assumptions.
+        here: The GPU used today, whose price may be assumed.
+        gpu: The GPU.
+        there: Predictions on it, or why it cannot run there.
+        speed_today: As in :func:`compared`.
     """
-    fit = fit or predict
     own = request.assumptions.price_per_hour_usd if gpu == here else None
     price = gpu.price_per_hour_usd if own is None else own
     option = GpuOption(
@@ -145,23 +140,17 @@ def gpu_option(
         fits=False,
         speed_is_a_guess=not gpu.rates_known,
     )
-    try:
-        there = on(gpu)
-    except InvalidInput as error:
-        return replace(option, why_not="; ".join(error.fields.values()))
-    limits = find_limits(
-        there,
-        gpu,
-        partial(fit, gpu),
-        careful=partial(fit, gpu, careful=True),
-        speed=None if speed is None else partial(speed, gpu),
-        step_time=None if step_time is None else partial(step_time, gpu),
-    )
+    if isinstance(there, InvalidInput):
+        return replace(option, why_not="; ".join(there.fields.values()))
+    limits = find_limits(there)
     if limits.choice is None:
-        smallest = fit(gpu, limits.batch_multiple)
+        smallest = there.fit(limits.batch_multiple)
         needed = gib(smallest.device_used_bytes or 0, 1)
         return replace(option, why_not=f"batch {smallest.batch_size:,} needs {needed}")
-    return _with_speed(option, there, limits, predict(gpu, limits.choice.batch_size), speed_today)
+    batch_size = limits.choice.batch_size
+    if batch_size == request.current_batch_size:
+        there.traces.at(batch_size).check_runnable()
+    return _with_speed(option, there.request, limits, there.predict(batch_size), speed_today)
 
 
 def _with_speed(

@@ -30,8 +30,8 @@ from .generation import (
 from .growing import at_more_lengths
 from .host import copied_bytes
 from .longest import Search
-from .predicted_analysis import catalogue_gpu, gpu_facts
 from .probe import predict_memory
+from .requested_gpu import catalogue_gpu, gpu_facts
 from .weights import check_weights
 
 

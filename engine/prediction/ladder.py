@@ -50,9 +50,12 @@ from .caveats import COMPARED
 from .combinations import Combination, Reached
 from .correction import Correction
 from .gpu_comparison import best_known
+from .limits import starting_batch_size
 from .moves import LESS_ACCUMULATION, least_bytes
-from .predicted_analysis import Prediction, price_per_hour
+from .predicted_analysis import ModelPrediction
+from .predicted_findings import predict_findings
 from .probe import predict_step, predict_trial
+from .requested_gpu import price_per_hour
 from .step_time import host_decides, predict_step_seconds, ratio_span
 
 _NOT_PREDICTED = "such a step depends on the values of tensors, which a prediction does not have"
@@ -86,7 +89,7 @@ class Climb:
 
     def starting(self) -> Climb:
         """The same for a request without a current batch: from the one to start with."""
-        size = self._unchanged.starting_batch_size()
+        size = starting_batch_size(self._unchanged)
         return replace(self, request=replace(self.request, current_batch_size=size), starts=True)
 
     @cached_property
@@ -154,12 +157,12 @@ class Climb:
         if not moves and self.starts:
             request = replace(request, current_batch_size=None)
         prediction = self.prediction(request) if moves or self.starts else self._unchanged
-        found = prediction.findings(self._refusal, _quiet)
+        found = predict_findings(prediction, _quiet, refusal=self._refusal)
         loses_batch = (found.safe_batch_size or 0) < self.request.known_batch_size
         reached = self._at_its_batch(moves, rung, prediction, found)
         kept = None
         if moves and not loses_batch and reached.keeps_global_batch is False:
-            found_there = prediction.findings(self._refusal, _quiet, stays=True)
+            found_there = predict_findings(prediction, _quiet, refusal=self._refusal, stays=True)
             there = self._at_its_batch(moves, rung, prediction, found_there)
             kept = there if there.keeps_global_batch else None
         return Reached(
@@ -179,13 +182,13 @@ class Climb:
         return replace(self.request, workload=replace(self.request.workload, **trained), **own)
 
     @cached_property
-    def _unchanged(self) -> Prediction:
+    def _unchanged(self) -> ModelPrediction:
         return self.prediction(self.request)
 
-    def prediction(self, request: AnalysisRequest) -> Prediction:
+    def prediction(self, request: AnalysisRequest) -> ModelPrediction:
         behaviour = behaviour_of(self.gpu)
         traces = self.traced.of(request, behaviour, _quiet)
-        return Prediction(request, self.gpu, traces, self.correction)
+        return ModelPrediction(request, self.gpu, traces, self.correction)
 
     def trial_of(self, request: AnalysisRequest) -> Trial:
         """The trial of the current batch of another workload, by one trace of that batch alone."""
@@ -201,7 +204,7 @@ class Climb:
         )
 
     def _at_its_batch(
-        self, moves: Combination, rung: Rung, prediction: Prediction, found: Findings
+        self, moves: Combination, rung: Rung, prediction: ModelPrediction, found: Findings
     ) -> Rung:
         request = prediction.request
         batch_size = found.recommended.batch_size
@@ -248,7 +251,7 @@ class Climb:
         speed = trial.samples_per_second
         return usd_per_million_samples(price, speed) if price and speed else None
 
-    def _optimizer_share(self, prediction: Prediction, found: Findings) -> float:
+    def _optimizer_share(self, prediction: ModelPrediction, found: Findings) -> float:
         """The share of a step at the recommended batch that its optimizer takes."""
         batch_size = found.recommended.batch_size
         trace, workload = prediction.traces.at(batch_size), prediction.request.workload
@@ -305,7 +308,7 @@ def _named(
     return [replace(move, name=name) if move.name in ways else move for move in moves]
 
 
-def _couples(prediction: Prediction, batch_size: int) -> Learning:
+def _couples(prediction: ModelPrediction, batch_size: int) -> Learning:
     """Effect of another micro-batch on learning although an optimizer step sees as many samples."""
     workload = prediction.request.workload
     if workload.task in COMPARED:

@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
 
-from ..answer.economics import Speedup, speedup, unfilled_noise, within
+from ..answer.economics import Speedup, speedup
 from ..answer.recommendation import Recommendation, micro_batches, recommend_batch
 from ..answer.search import SearchOutcome, find_largest, line_to
-from ..gpus import Gpu
-from ..interface.request import AnalysisRequest, Request
 from ..interface.trial import Probe, Source, Trial
-from ..parallel.interconnect import nccl_bytes
-from .probe import usable_bytes
+from .prediction import Prediction
 from .step_time import ratio_span
 from .work import StepTime
 
@@ -41,36 +38,24 @@ class Limits:
 
 
 def find_limits(
-    request: Request,
-    gpu: Gpu,
-    predict: Probe,
+    prediction: Prediction,
     *,
-    careful: Probe | None = None,
-    probe: Probe | None = None,
+    probe: Callable[[int], Trial] | None = None,
     known: Sequence[Trial] = (),
-    speed: Callable[[int], float] | None = None,
-    step_time: Callable[[int], StepTime] | None = None,
 ) -> Limits:
-    """Find the largest, the safe and the recommended batch of a workload on a GPU.
+    """Find the largest, the safe and the recommended batch of a model or a script on a GPU.
 
     Where no multiple of the batch multiple fits, every size that can be run counts.
 
     Args:
-        request: The current batch, the batch multiple and the global batch.
-        gpu: The GPU.
-        predict: The trial of a batch size there; its memory alone is enough where there is
-            ``speed``.
-        careful: The same with a careful interval, for the safe batch.
-        probe: The same, for trials that are shown to the user.
+        prediction: Predictions for it there.
+        probe: Makes the trials that are shown to the user.
         known: Trials made before; without any, the search begins at the current batch.
-        speed: Samples per second of a batch that fits, where that takes less than its trial does.
-        step_time: The time of a step of that batch, in its parts, for the interval of a speedup;
-            the widest without it.
     """
+    request, predict = prediction.request, prediction.fit
     multiple = request.batch_multiple
-    predict = cache(predict)
     search = partial(predict_largest, predict, probe or predict)
-    usable = _usable_bytes(request, gpu)
+    usable = prediction.usable_bytes
     if not known and request.current_batch_size is not None:
         known = [predict(request.current_batch_size)]
     outcome = search(multiple, usable, known)
@@ -82,8 +67,11 @@ def find_limits(
     if largest == 0:
         return Limits(outcome, multiple)
     first = known[0].batch_size if known else _FIRST * multiple
-    safe = largest_safe(predict, largest, gpu.total_bytes, multiple, careful, first=first)
-    step_time = cache(step_time) if step_time else None
+    careful = partial(predict, careful=True)
+    safe = largest_safe(
+        predict, largest, prediction.gpu.total_bytes, multiple, careful, first=first
+    )
+    step_time = prediction.step_time
 
     def choose(speed: Callable[[int], float]) -> Recommendation:
         return recommend_batch(
@@ -97,29 +85,27 @@ def find_limits(
             has_global_batch=request.global_batch_size is not None,
         )
 
-    choice = choose(cache(speed)) if speed else None
+    choice = choose(cache(prediction.speed))
     # A batch below the safe one may not fit, where the allocator packs it badly.
-    if choice is None or not (predict(choice.batch_size).fits and predict(choice.fastest).fits):
-        choice = choose(lambda batch_size: _speed_if_it_fits(predict(batch_size), speed))
+    if not (predict(choice.batch_size).fits and predict(choice.fastest).fits):
+        choice = choose(lambda size: prediction.speed(size) if predict(size).fits else 0.0)
     return Limits(outcome, multiple, safe, choice)
 
 
-def _speed_if_it_fits(trial: Trial, speed: Callable[[int], float] | None) -> float:
-    if speed is not None:
-        return speed(trial.batch_size) if trial.fits else 0.0
-    return trial.samples_per_second or 0.0
+def starting_batch_size(prediction: Prediction) -> int:
+    """The recommended batch where there is no current one; the smallest if nothing fits."""
+    limits = find_limits(prediction)
+    return limits.choice.batch_size if limits.choice else limits.batch_multiple
 
 
 def on_a_slow_host(
-    speed: Callable[[int], float], step_time: Callable[[int], StepTime] | None
+    speed: Callable[[int], float], step_time: Callable[[int], StepTime]
 ) -> Callable[[int], float]:
     """Speeds with the slowest host that is assumed, to choose a batch by.
 
     A batch that is nearly as fast as any there is so with every other host too, while one that
     just fills the GPU of a fast host leaves that of a slow one waiting.
     """
-    if step_time is None:
-        return speed
 
     def slow(batch_size: int) -> float:
         step = step_time(batch_size)
@@ -132,7 +118,7 @@ def gain(
     current: int,
     other: int,
     speed: Callable[[int], float],
-    step_time: Callable[[int], StepTime] | None = None,
+    step_time: Callable[[int], StepTime],
 ) -> Speedup:
     """The predicted speedup of another batch over the current one, with its interval.
 
@@ -141,21 +127,12 @@ def gain(
         other: The one it is compared with.
         speed: Samples per second at a batch size. Where one of them has none, as it does not fit,
             there is no gain.
-        step_time: As in :func:`find_limits`.
+        step_time: The time of a step of a batch size, in its parts.
     """
     before, after = speed(current), speed(other)
     if not (before and after):
         return Speedup(0.0, 0.0, 0.0)
-    if step_time is None:
-        return speedup(before, after, within(unfilled_noise(after / before)))
     return speedup(before, after, ratio_span(step_time(current), step_time(other), after / before))
-
-
-def _usable_bytes(request: Request, gpu: Gpu) -> int:
-    """Bytes that the caching allocator can have, by which the trials are judged."""
-    if isinstance(request, AnalysisRequest):
-        return usable_bytes(request.workload, gpu)
-    return max(0, gpu.usable_bytes - nccl_bytes(request.world_size))
 
 
 def predict_largest(

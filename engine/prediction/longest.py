@@ -23,8 +23,9 @@ from ..traces.tracer import WholeModel
 from ..tracing.every_batch import NotAffine, QuadraticTrace
 from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Trace
-from .predicted_analysis import catalogue_gpu, format_trial, gpu_facts
+from .predicted_findings import format_trial
 from .probe import predict_trial, usable_bytes
+from .requested_gpu import catalogue_gpu, gpu_facts
 
 STRIDE = 128
 """Only multiples of it are tried: kernels round lengths up to it, so that sizes are polynomials of

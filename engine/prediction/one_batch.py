@@ -14,7 +14,6 @@ from ..interface.workload import Workload
 from ..step.building import blaming_the_config, code_caveats
 from ..traces.lengths import about_lengths
 from ..traces.workloads import KeptTraces
-from ..tracing.lowering import behaviour_of
 from ..tracing.trace import Trace
 from ..versions import software
 from .caveats import gpu_caveats
@@ -22,9 +21,10 @@ from .colocation import vllm_caveats
 from .correction import NO_EXPERIENCE, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .host import offload_caveats
-from .measured_host import on_measured_host
+from .limits import starting_batch_size
 from .phases import phases_of
-from .predicted_analysis import Prediction, catalogue_gpu, gpu_facts
+from .predicted_analysis import predictions_on
+from .requested_gpu import catalogue_gpu, gpu_facts
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,10 @@ def predict_batch(
     ):
         emit(Log(caveat, "warning"))
     gpu = catalogue_gpu(request)
-    behaviour = behaviour_of(gpu)
-    correction = experience.of(request.workload, gpu.name)
     with blaming_the_config(request.workload):
-        traces = (traced or KeptTraces()).of(request, behaviour, emit)
-        gpu, correction = on_measured_host(gpu, request, correction, traces)
-        prediction = Prediction(request, gpu, traces, correction)
-        batch_size = request.current_batch_size or prediction.starting_batch_size()
+        prediction = predictions_on(request, gpu, emit, traced or KeptTraces(), experience)
+        gpu, traces = prediction.gpu, prediction.traces
+        batch_size = request.current_batch_size or starting_batch_size(prediction)
         traces.at(batch_size).check_runnable()
         trial = prediction.predict(batch_size, careful=True)
         step = traces.at(batch_size)
@@ -97,7 +94,7 @@ def predict_batch(
                 emit(Log(caveat))
     for caveat in (
         *gpu_caveats(gpu),
-        *correction.caveats(batch_size),
+        *prediction.correction.caveats(batch_size),
         *offload_caveats(step),
         *about_lengths(request.workload, batch_size),
         *vllm_caveats(request.workload_at(batch_size), gpu, step),

@@ -7,34 +7,30 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..allocator.options import AllocatorOptions
 from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
-from ..core.errors import EngineError
+from ..core.errors import EngineError, InvalidInput
 from ..events import Emit, Log, Stage
 from ..gpus import GPUS, Gpu
 from ..gpus.known import known_gpus
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
-from ..interface.trial import Trial
 from ..step.building import blaming_the_config
 from ..traces.source import TraceSource
 from ..traces.workloads import KeptTraces
 from ..tracing.lowering import CudaBehaviour, behaviour_of
-from ..tracing.trace import Trace
 from ..versions import software
 from .caveats import gpu_caveats
 from .combinations import Combination, Reached, next_combinations
-from .correction import NO_EXPERIENCE, UNCORRECTED, Correction, Experience
-from .gpu_comparison import compared, gpu_option, gpu_today
+from .correction import NO_EXPERIENCE, UNCORRECTED, Experience
+from .gpu_comparison import compared, gpu_option, gpu_today, speed_today
 from .ladder import Climb, other_gpus
 from .measured_host import on_measured_host
 from .moves import moves_for, sharded
-from .predicted_analysis import catalogue_gpu
-from .probe import predict_fit, predict_step, predict_trial, speed_of
+from .predicted_analysis import ModelPrediction
+from .requested_gpu import catalogue_gpu
 from .room import largest_sibling, longest_sequence, room
 from .side_by_side import SideBySide, processes_here
-from .work import StepTime
 
 Tasks = SideBySide[Combination | frozenset[str] | str, Reached | list[GpuOption] | int | str | None]
 """Combinations of moves, GPUs of some names, and what is looked for by name."""
@@ -99,16 +95,14 @@ def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: 
             *correction.caveats(request.known_batch_size),
         ]
     predictions = _Predictions(request, experience, traced)
-    speed_today = None
-    if here is not None:
-        speed_today = predictions.predict(here, request.known_batch_size).samples_per_second
-    on_each = partial(_options, request, here, predictions, speed_today)
+    speed = None if here is None else speed_today(predictions.on(here))
+    on_each = partial(_options, request, here, predictions, speed)
     every = known_gpus(request.launch_microseconds)
     gpus = (every if here is None else every | {here.name: here}).values()
     rungs, options, named = _found(climb, partial(traced.groups, request, gpus), on_each, emit)
     left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None
     name = request.workload.preset.display_name
-    found = compared(name, request, here, options, speed_today)
+    found = compared(name, request, here, options, speed)
     return replace(
         found,
         workload=request.workload,
@@ -225,24 +219,7 @@ def _options(
     gpus: Sequence[Gpu],
 ) -> list[GpuOption]:
     """The workload on some GPUs."""
-    return [
-        gpu_option(
-            request,
-            here,
-            gpu,
-            predictions.predict,
-            partial(_on, request),
-            speed_today,
-            predictions.speed,
-            predictions.step_time,
-            predictions.fit,
-        )
-        for gpu in gpus
-    ]
-
-
-def _on(request: AnalysisRequest, gpu: Gpu) -> AnalysisRequest:
-    return replace(request, gpu=gpu.name)
+    return [gpu_option(request, here, gpu, predictions.on(gpu), speed_today) for gpu in gpus]
 
 
 class _Predictions:
@@ -261,50 +238,16 @@ class _Predictions:
         self, request: AnalysisRequest, experience: Experience, traced: KeptTraces
     ) -> None:
         self._request, self._experience, self._traced = request, experience, traced
-        self._allocator = AllocatorOptions.parse(request.allocator)
-        self._corrections: dict[str, Correction] = {}
-        self._step_times: dict[tuple[str, int], StepTime] = {}
         self.sources: dict[CudaBehaviour, TraceSource] = {}
 
-    def predict(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        """The trial of a batch size on a GPU, in full."""
-        step = self._step(gpu, batch_size)
-        if batch_size == self._request.current_batch_size:
-            step.check_runnable()
-        return predict_trial(
-            self._request.workload_at(batch_size),
-            gpu,
-            step,
-            self._allocator,
-            careful=careful,
-            correction=self._correction(gpu),
-        )
-
-    def fit(self, gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
-        """The trial of a batch size on a GPU, with its memory alone."""
-        workload, step = self._request.workload_at(batch_size), self._step(gpu, batch_size)
-        return predict_fit(workload, gpu, step, self._allocator, careful=careful)
-
-    def speed(self, gpu: Gpu, batch_size: int) -> float:
-        """Samples per second."""
-        workload, step = self._request.workload_at(batch_size), self._step(gpu, batch_size)
-        return speed_of(workload, step, self.step_time(gpu, batch_size), self._correction(gpu))
-
-    def step_time(self, gpu: Gpu, batch_size: int) -> StepTime:
-        """The time of a step in its parts."""
-        key = gpu.name, batch_size
-        if key not in self._step_times:
-            workload, step = self._request.workload_at(batch_size), self._step(gpu, batch_size)
-            self._step_times[key] = predict_step(workload, gpu, step)
-        return self._step_times[key]
-
-    def _step(self, gpu: Gpu, batch_size: int) -> Trace:
+    def on(self, gpu: Gpu) -> ModelPrediction | InvalidInput:
+        """Predictions on a GPU, or why the workload cannot run there."""
+        try:
+            there = replace(self._request, gpu=gpu.name)
+        except InvalidInput as error:
+            return error
         behaviour = behaviour_of(gpu)
         if behaviour not in self.sources:
             self.sources[behaviour] = self._traced.of(self._request, behaviour, lambda _: None)
-        return self.sources[behaviour].at(batch_size)
-
-    def _correction(self, gpu: Gpu) -> Correction:
-        if gpu.name not in self._corrections:
-            self._corrections[gpu.name] = self._experience.of(self._request.workload, gpu.name)
-        return self._corrections[gpu.name]
+        correction = self._experience.of(self._request.workload, gpu.name)
+        return ModelPrediction(there, gpu, self.sources[behaviour], correction)

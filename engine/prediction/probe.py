@@ -133,20 +133,6 @@ def with_peak_interval(trial: Trial, lower: int, higher: int) -> Trial:
     )
 
 
-def speed_of(
-    workload: Workload, trace: Trace, step: StepTime, correction: Correction = UNCORRECTED
-) -> float:
-    """Samples per second of a batch that fits, as :func:`predict_trial` has it.
-
-    Args:
-        workload: The workload.
-        trace: Trace of it at that batch size.
-        step: The time of its step.
-        correction: Correction of that by measured steps.
-    """
-    return samples_of_step(workload, trace) / (step.seconds * correction.factor(trace.batch_size))
-
-
 def samples_of_step(workload: Workload, trace: Trace) -> float:
     """Samples of one step, over its micro-batches and GPUs; in the mean, where that differs."""
     batches = workload.gradient_accumulation * workload.data_parallel

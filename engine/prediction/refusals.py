@@ -36,6 +36,14 @@ def does_not_fit(
     return DoesNotFit(" ".join([told, f"Try {' or '.join(hints.rsplit(', ', 1))}.", *caveats]))
 
 
+def fits_on_none(request: AnalysisRequest, nearest: object) -> DoesNotFit:
+    """The error for a workload that fits on no GPU, with the one where it nearly does."""
+    return DoesNotFit(
+        f"{request.workload.preset.display_name} fits on no catalogue GPU. The nearest is "
+        f"{nearest}. Try gradient checkpointing, LoRA, several GPUs or a shorter sequence."
+    )
+
+
 _OF_THE_MODEL = ("parameters", "gradients", "optimizer_state", "casts")
 
 

@@ -18,8 +18,8 @@ from .generation import reads_text
 from .host import offloaded_cache_caveat
 from .inference import predict_generation
 from .longest import STRIDE, longest_sequence
-from .predicted_analysis import catalogue_gpu, gpu_facts
 from .refusals import does_not_fit
+from .requested_gpu import catalogue_gpu, gpu_facts
 
 _PADDED = "All prompts are taken to be of one length, since shorter ones are padded to it."
 _ON_TOP = "Tokens that images or sound make come on top of the prompt's."

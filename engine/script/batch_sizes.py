@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -187,39 +188,53 @@ def trace_request(
     return ByMicroBatches(request, partial(_trace_accumulating, request, behaviour, warn))
 
 
+def of_sizes_taken(request: ScriptRequest, traces: TraceSource) -> ScriptRequest:
+    """The request, for those of its batch sizes that the script takes."""
+    taken = traces.at(request.known_batch_size).batch_multiple
+    multiple = math.lcm(request.batch_multiple, taken)
+    return replace(request, batch_multiple=multiple, multiple_taken=taken)
+
+
 class TracesOnGpus:
     """The traces of a request's script on one GPU after another; one for each compute capability.
 
     Args:
         request: The request to analyse.
-        emit: Receives log lines.
 
     Attributes:
         found: The traces so far, or why there are none, by compute capability.
     """
 
-    def __init__(self, request: ScriptRequest, emit: Emit) -> None:
-        self._request, self._emit = request, emit
+    def __init__(self, request: ScriptRequest) -> None:
+        self._request = request
         self.found: dict[float, TraceSource | EngineError] = {}
 
-    def on(self, gpu: Gpu) -> TraceSource:
+    def on(self, gpu: Gpu, emit: Emit) -> TraceSource:
         """The traces on a GPU; raises what the script or its trace does there."""
-        found = self._on(gpu.compute_capability)
+        found = self._on(gpu.compute_capability, emit)
         if isinstance(found, EngineError):
             raise found
         return found
 
-    def runs_on(self, gpu: Gpu) -> bool:
-        """Whether the script can be traced there."""
-        return not isinstance(self._on(gpu.compute_capability), EngineError)
+    def on_first(self, gpus: Sequence[Gpu], emit: Emit) -> TraceSource:
+        """The traces on the first of some GPUs where it can be traced.
 
-    def _on(self, capability: float) -> TraceSource | EngineError:
+        Raises:
+            ScriptFailed, CannotTrace: If it cannot on any; the error is that of the first.
+        """
+        for gpu in gpus:
+            found = self._on(gpu.compute_capability, emit)
+            if not isinstance(found, EngineError):
+                return found
+        return self.on(gpus[0], emit)
+
+    def _on(self, capability: float, emit: Emit) -> TraceSource | EngineError:
         if capability not in self.found:
-            self.found[capability] = self._trace(capability)
+            self.found[capability] = self._trace(capability, emit)
         return self.found[capability]
 
-    def _trace(self, capability: float) -> TraceSource | EngineError:
-        request, emit = self._request, self._emit
+    def _trace(self, capability: float, emit: Emit) -> TraceSource | EngineError:
+        request = self._request
         emit(Log(f"Tracing {request.script.name} for compute capability {capability}"))
         behaviour = cuda_behaviour(capability)
         traces = trace_request(request, behaviour, lambda message: emit(Log(message, "warning")))

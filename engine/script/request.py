@@ -16,7 +16,7 @@ from ..core.errors import InvalidInput
 from ..core.fields import described_fields
 from ..core.parsing import collect
 from ..features.training import MAX_ACCUMULATION
-from ..gpus import ANY, LOCAL
+from ..gpus import ANY, GPUS, LOCAL
 from ..interface.assumptions import Assumptions
 from ..interface.program import ProgramRequest, TracedProgram, usual_name, wrong_name
 from ..interface.request import FIELDS, Request
@@ -55,7 +55,7 @@ class ScriptRequest(Request):
     def _check(self, wrong: dict[str, str]) -> None:
         super()._check(wrong)
         if self.gpu == ANY:
-            wrong["gpu"] = "choose one GPU for a script; `plan` compares all of them"
+            self._check_any(wrong)
 
     @property
     def gradient_accumulation(self) -> int:
@@ -116,6 +116,8 @@ class ScriptRequest(Request):
         Raises:
             InvalidInput: For ``name``, if no script can have it.
         """
+        if self.gpu == ANY:
+            return self._on(result.gpu.name).for_lab(result, name)
         words, arguments = self._words
         program = TracedProgram(
             self.lab_name(name), result.program_hash, tuple(words), tuple(arguments[1:])
@@ -135,6 +137,11 @@ class ScriptRequest(Request):
             assumptions=self.assumptions,
             **settings,
         )
+
+    def _on(self, display_name: str) -> ScriptRequest:
+        """This request for the catalogue GPU with that name."""
+        chosen = next(gpu.name for gpu in GPUS.values() if gpu.display_name == display_name)
+        return replace(self, gpu=chosen, most_usd_per_hour=None, most_hours_per_million=None)
 
     @classmethod
     def parse(cls, script: Script, given: Mapping[str, object]) -> ScriptRequest:

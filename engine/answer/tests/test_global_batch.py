@@ -18,6 +18,7 @@ from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.limits import find_limits, largest_safe
 from engine.prediction.predicted_analysis import analyze_predicted
+from engine.prediction.tests.made import MadePrediction
 from engine.tests.shared import small_workload
 
 GIB = 2**30
@@ -118,7 +119,7 @@ def test_micro_batches_fit_into_the_global_batch_and_divide_it_if_possible(
 
 def test_the_safe_batch_fits_at_the_high_end_and_the_next_does_not() -> None:
     predict = probe(0.1)
-    limits = find_limits(ask(), A10, predict)
+    limits = find_limits(MadePrediction(ask(), A10, predict))
     largest, safe = limits.outcome.largest_batch_size, limits.safe_batch_size
     assert predict(largest).fits
     assert safe < largest
@@ -133,7 +134,7 @@ def test_a_range_within_the_memory_left_changes_nothing() -> None:
 
 
 def test_nothing_is_safe_where_even_one_sample_may_not_fit() -> None:
-    limits = find_limits(ask(), A10, probe(21.5))
+    limits = find_limits(MadePrediction(ask(), A10, probe(21.5)))
     assert limits.outcome.largest_batch_size == 1
     assert limits.safe_batch_size == 0
     assert limits.choice is not None

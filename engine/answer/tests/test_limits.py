@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -13,8 +14,9 @@ from engine.answer.recommendation import Bound, Recommendation
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
-from engine.prediction.limits import find_limits, largest_safe, predict_largest
+from engine.prediction.limits import Limits, find_limits, largest_safe, predict_largest
 from engine.prediction.probe import usable_bytes
+from engine.prediction.tests.made import MadePrediction
 
 CAPACITY = 10_000
 
@@ -197,7 +199,8 @@ def test_the_search_aims_at_what_nccl_and_vllm_leave() -> None:
             need = 2**30 + size * 2**22  # a line, so that one secant step is enough
             return Trial(size, need <= left, Source.PREDICTED, peak_reserved_bytes=need)
 
-        largest = find_limits(request, gpu, predict).outcome.largest_batch_size
+        made = MadePrediction(request, gpu, predict, float)
+        largest = find_limits(made).outcome.largest_batch_size
         assert left < gpu.usable_bytes
         assert largest == (left - 2**30) // 2**22
         beyond = sorted({size for size in tried if size > largest})
@@ -228,10 +231,18 @@ def asked(**fields: object) -> AnalysisRequest:
     return AnalysisRequest.parse({"model": "bert", "gpu": "a10"} | fields)
 
 
+def limits_of(
+    trial_of: Callable[[int], Trial],
+    speed_of: Callable[[int], float] | None = None,
+    **fields: object,
+) -> Limits:
+    return find_limits(MadePrediction(asked(**fields), A10, trial_of, speed_of))
+
+
 def test_the_limit_is_checked_against_usable_memory_and_safety_against_all() -> None:
     """Ten samples fill the memory left by the context, and with the context the whole GPU."""
     per_sample = A10.usable_bytes // 10
-    limits = find_limits(asked(), A10, lambda size: used(size, per_sample))
+    limits = limits_of(lambda size: used(size, per_sample))
     assert limits.outcome.largest_batch_size == 10
     assert limits.safe_batch_size == 10
     assert limits.choice == Recommendation(8, Bound.MEMORY, 8)  # 16 does not fit
@@ -239,7 +250,7 @@ def test_the_limit_is_checked_against_usable_memory_and_safety_against_all() -> 
 
 def test_the_recommended_batch_is_safe_and_a_multiple() -> None:
     per_sample = A10.usable_bytes // 100
-    limits = find_limits(asked(batch_multiple=8), A10, lambda size: used(size, per_sample, 1.3))
+    limits = limits_of(lambda size: used(size, per_sample, 1.3), batch_multiple=8)
     assert limits.outcome.largest_batch_size == 96
     assert limits.outcome.next_batch_size == 104
     assert limits.choice is not None
@@ -253,10 +264,10 @@ def test_the_recommended_batch_is_safe_and_a_multiple() -> None:
 
 
 def test_the_limit_may_be_one_sample_and_without_one_nothing_is_recommended() -> None:
-    one = find_limits(asked(), A10, lambda size: used(size, A10.usable_bytes))
+    one = limits_of(lambda size: used(size, A10.usable_bytes))
     assert one.choice == Recommendation(1, Bound.SPEED, 1)
     assert one.safe_batch_size == 1
-    none = find_limits(asked(), A10, lambda size: used(size, A10.usable_bytes + 1))
+    none = limits_of(lambda size: used(size, A10.usable_bytes + 1))
     assert (none.outcome.largest_batch_size, none.safe_batch_size, none.choice) == (0, 0, None)
 
 
@@ -264,23 +275,26 @@ def test_an_unknown_speed_counts_as_zero() -> None:
     def silent(batch_size: int) -> Trial:
         return replace(used(batch_size, A10.usable_bytes // 10), samples_per_second=None)
 
-    limits = find_limits(asked(), A10, silent)
+    limits = limits_of(silent)
     assert limits.choice is not None
     assert limits.choice.batch_size == 1
 
 
-def test_a_known_speed_saves_trials_and_changes_nothing() -> None:
+def test_a_speed_takes_no_trial() -> None:
+    """The speeds of all batches are compared, and few are tried."""
     tried: list[int] = []
+    timed: list[int] = []
 
     def predict(batch_size: int) -> Trial:
         tried.append(batch_size)
         return used(batch_size, A10.usable_bytes // 1000)
 
-    plain = find_limits(asked(), A10, predict)
-    most = len(tried)
-    tried.clear()
-    assert find_limits(asked(), A10, predict, speed=float) == plain
-    assert len(tried) < most
+    def speed(batch_size: int) -> float:
+        timed.append(batch_size)
+        return float(batch_size)
+
+    limits_of(predict, speed)
+    assert len(set(tried)) < len(set(timed))
 
 
 def test_a_batch_that_is_packed_badly_is_not_recommended() -> None:
@@ -290,7 +304,7 @@ def test_a_batch_that_is_packed_badly_is_not_recommended() -> None:
         trial = used(batch_size, A10.usable_bytes // 1000)
         return replace(trial, fits=False, samples_per_second=None) if batch_size == 952 else trial
 
-    assert find_limits(asked(), A10, predict, speed=float) == find_limits(asked(), A10, predict)
+    assert limits_of(predict, float) == limits_of(predict)
 
 
 def test_known_trials_are_not_predicted_again() -> None:
@@ -301,9 +315,8 @@ def test_known_trials_are_not_predicted_again() -> None:
         return used(batch_size, A10.usable_bytes // 10)
 
     known = [used(10, A10.usable_bytes // 10)]
-    limits = find_limits(
-        asked(), A10, lambda size: used(size, A10.usable_bytes // 10), probe=probe, known=known
-    )
+    made = MadePrediction(asked(), A10, lambda size: used(size, A10.usable_bytes // 10))
+    limits = find_limits(made, probe=probe, known=known)
     assert shown == [11]
     assert [trial.batch_size for trial in limits.outcome.trials] == [10, 11]
 
@@ -316,6 +329,6 @@ def test_the_limit_is_predicted_by_a_line_to_the_memory_left_by_the_context() ->
         tried.append(batch_size)
         return used(batch_size, A10.usable_bytes // 1000)
 
-    assert find_limits(asked(), A10, predict, known=()).outcome.largest_batch_size == 1000
+    assert limits_of(predict).outcome.largest_batch_size == 1000
     assert tried[:3] == [16, 1000, 1001]
     assert len(tried) == len(set(tried))

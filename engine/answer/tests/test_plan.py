@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +27,7 @@ from engine.prediction import plan as plan_module
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.plan import plan
 from engine.prediction.probe import timed
+from engine.prediction.tests.made import MadePrediction
 from engine.tests.shared import step_of
 from engine.traces import workloads
 from engine.traces.batch_rule import trace_every_batch_size
@@ -46,7 +48,7 @@ WIDE = RelativeRange(0.8, 1.25)
 def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[..., Trial]:
     """A predictor whose speed rises with the batch and with the GPU's bandwidth."""
 
-    def predict(gpu: Gpu, batch_size: int, *, careful: bool = False) -> Trial:
+    def predict(gpu: Gpu, batch_size: int) -> Trial:
         used = int((fixed_gib + gib_per_sample * batch_size) * GIB)
         fits = used <= gpu.total_bytes
         speed = gpu.memory_bytes_per_second / 1e9 * batch_size / (batch_size + 4)
@@ -70,8 +72,14 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
     monkeypatch.setattr(plan_module, "processes_here", lambda: 1)
 
     def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
-        predict = predictor(fixed_gib, each)
-        made = SimpleNamespace(predict=predict, fit=predict, speed=None, step_time=None)
+        def on(gpu: Gpu) -> MadePrediction | InvalidInput:
+            try:
+                there = replace(request, gpu=gpu.name)
+            except InvalidInput as error:
+                return error
+            return MadePrediction(there, gpu, partial(predictor(fixed_gib, each), gpu))
+
+        made = SimpleNamespace(on=on)
         monkeypatch.setattr(plan_module, "_Predictions", lambda *_: made)
         monkeypatch.setattr(plan_module, "Climb", lambda *_: None)
         return plan(request, quiet)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from engine.answer.expectation import expected_limit
 from engine.answer.search import SearchOutcome, find_largest
 from engine.interface.trial import GpuFacts, Source, Trial
-from engine.measurement.script_search import search_by_trials
+from engine.measurement.trial_search import search_by_trials
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.tests.scripts import EXAMPLE
@@ -179,5 +179,7 @@ def test_the_search_of_a_script_tries_its_batch_and_both_sides_of_the_corrected_
     request = ScriptRequest(Factory.of(EXAMPLE), current_batch_size=64)
     gpu = GpuFacts("simulated", total_bytes=LIMIT_BYTES + GIB, usable_bytes=LIMIT_BYTES)
     predict = predictor(reserved, lambda needed: int(0.9 * needed))
-    outcome = search_by_trials(request, gpu, lambda size: measure(reserved, size), predict)
+    outcome = search_by_trials(
+        request, gpu, lambda size: measure(reserved, size), predict, lambda _: None
+    )
     assert [trial.batch_size for trial in outcome.trials] == [64, 293, 294]

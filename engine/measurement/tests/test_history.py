@@ -13,7 +13,7 @@ from engine.events import Event, Log
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import LargeTensor
 from engine.interface.trial import Source, Trial
-from engine.measurement import measured_analysis
+from engine.measurement import measured_analysis, trials
 from engine.measurement.history import Seen, Sighting, SightingRecorder, trace_of
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.steps import WorkloadSteps
@@ -180,21 +180,18 @@ STEP = RecordedStep([], [], {"parameters": 400, "activations": 80, "workspaces":
 
 def test_a_recorded_breakdown_adds_up_to_the_peak_allocated() -> None:
     trial = Trial(8, True, Source.MEASURED, peak_allocated_bytes=512)
-    found = measured_analysis._with_breakdown(trial, STEP)
+    found = trials.with_breakdown(trial, STEP)
     assert found.breakdown == {"parameters": 400, "activations": 92, "workspaces": 20}
     own = replace(trial, breakdown={"tensors": 512})
-    assert measured_analysis._with_breakdown(own, STEP) == own
+    assert trials.with_breakdown(own, STEP) == own
 
 
 def test_a_single_measured_batch_has_a_breakdown_too(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial(8, True, Source.MEASURED, peak_allocated_bytes=500)
-    for name, answer in {
-        "local_device": lambda: GPU,
-        "measure": lambda order: trial,
-        "record": lambda order: STEP,
-        "measured_on": lambda order: None,
-    }.items():
-        monkeypatch.setattr(measured_analysis, name, answer)
+    monkeypatch.setattr(measured_analysis, "local_device", lambda: GPU)
+    monkeypatch.setattr(measured_analysis, "measure", lambda order: trial)
+    monkeypatch.setattr(trials, "record", lambda order: STEP)
+    monkeypatch.setattr(trials, "measured_on", lambda order: None)
     request = AnalysisRequest(small_workload("bert"), gpu="local", current_batch_size=8)
     _, found, _ = measured_analysis.measure_batch(request, print)
     assert found.breakdown == STEP.breakdown
@@ -206,9 +203,9 @@ def test_a_failed_recording_costs_the_chart_and_not_the_answer(
     def fail(order: TrialOrder) -> RecordedStep:
         raise MeasurementFailed("the recording failed: no history")
 
-    monkeypatch.setattr(measured_analysis, "record", fail)
+    monkeypatch.setattr(trials, "record", fail)
     said: list[Event] = []
-    assert measured_analysis._recorded(ORDER, GPU, said.append) == RecordedStep([], [])
+    assert trials.recorded(ORDER, GPU, said.append) == RecordedStep([], [])
     (event,) = said
     assert isinstance(event, Log)
     assert event.level == "warning"

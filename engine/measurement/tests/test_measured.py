@@ -17,7 +17,7 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
-from engine.measurement import cpu, environment, rounds
+from engine.measurement import cpu, environment, rounds, trials
 from engine.measurement import measured_analysis as measured
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.tests.shared import make_models_small
@@ -66,9 +66,9 @@ def run_in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         tried.append(order.batch_size)
         return timed(cpu.run_trial(order))
 
-    monkeypatch.setattr(measured, "measure", measure)
-    monkeypatch.setattr(measured, "record", cpu.record)
-    monkeypatch.setattr(measured, "measured_on", environment.measured_on)
+    monkeypatch.setattr(trials, "measure", measure)
+    monkeypatch.setattr(trials, "record", cpu.record)
+    monkeypatch.setattr(trials, "measured_on", environment.measured_on)
     monkeypatch.setattr(measured, "local_device", lambda: CPU)
     monkeypatch.setattr(rounds, "ENOUGH_SECONDS", 0.0)  # the fewest rounds
     return tried
@@ -243,17 +243,17 @@ def test_measured_steps_stand_beside_their_prediction_where_the_gpu_is_known(
 
     a10 = DeviceFacts("cuda", "NVIDIA A10", 24 * 2**30, 2**29, 8.6)
     monkeypatch.setattr(measured, "local_device", lambda: a10)
-    monkeypatch.setattr(measured, "measure", fitting)
-    trials = {trial.batch_size: trial for trial in answer().trials}
+    monkeypatch.setattr(trials, "measure", fitting)
+    found = {trial.batch_size: trial for trial in answer().trials}
     # What small steps take depends on the host, so they say nothing of the GPU
-    assert {trial.operations_seconds for trial in trials.values()} == {None}
+    assert {trial.operations_seconds for trial in found.values()} == {None}
 
     monkeypatch.setattr("engine.prediction.probe.host_decides", lambda _: False)
-    trials = {trial.batch_size: trial for trial in answer().trials}
-    assert trials[5].operations_seconds is None  # it does not run
+    found = {trial.batch_size: trial for trial in answer().trials}
+    assert found[5].operations_seconds is None  # it does not run
     request = AnalysisRequest.parse(ASKED | {"gpu": "a10", "current_batch_size": 4})
     predicted = {trial.batch_size: trial for trial in analyze(request, lambda _: None).trials}
-    assert trials[4].operations_seconds == predicted[4].operations_seconds is not None
+    assert found[4].operations_seconds == predicted[4].operations_seconds is not None
 
 
 def test_nothing_is_predicted_of_steps_on_a_cpu(certified: Certified) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,17 +17,17 @@ from engine.gpus import ANY, GPUS, Gpu
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
 from engine.prediction import gpu_choice
-from engine.prediction.correction import NO_EXPERIENCE
 from engine.prediction.gpu_choice import GpuChoice, choose_gpu
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
 from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import timed
+from engine.prediction.refusals import fits_on_none
+from engine.prediction.tests.made import MadePrediction
 from engine.tests.shared import step_of
-from engine.traces.workloads import KeptTraces
 
 WIDE = RelativeRange(0.8, 1.25)
-Choose = Callable[..., GpuChoice]
+Choose = Callable[..., GpuChoice[AnalysisRequest]]
 
 
 def ask(**fields: object) -> AnalysisRequest:
@@ -60,25 +60,19 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
         gib_per_sample: float = 0.1,
         logged: list[Event] | None = None,
         **prices: float,
-    ) -> GpuChoice:
-        def prediction(_request: Any, gpu: Gpu, *_: Any) -> SimpleNamespace:
-            def trial(size: int, *, careful: bool = False) -> Trial:
-                return trial_on(gpu, size, gib_per_sample)
-
+    ) -> GpuChoice[AnalysisRequest]:
+        def prediction(there: AnalysisRequest, gpu: Gpu, _: object) -> MadePrediction:
             def speed(size: int) -> float:
                 return gpu.memory_bytes_per_second / 1e9 * size / (size + 4)
 
-            return SimpleNamespace(
-                predict=trial,
-                fit=trial,
-                speed=speed,
-                step_time=lambda _: step_of(1.0),
+            return MadePrediction(
+                there, gpu, lambda size: trial_on(gpu, size, gib_per_sample), speed
             )
 
-        monkeypatch.setattr(gpu_choice, "_prediction", prediction)
         events: list[Event] = [] if logged is None else logged
         by_name = {name.replace("_", "-"): price for name, price in prices.items()}
-        return choose_gpu(request, events.append, KeptTraces(files=None), NO_EXPERIENCE, by_name)
+        refusal = partial(fits_on_none, request)
+        return choose_gpu(request, prediction, refusal, events.append, by_name)
 
     return chosen
 
@@ -93,7 +87,7 @@ COMPARED = [gpu for gpu in GPUS.values() if gpu.price_per_hour_usd and gpu.rates
 def found_on(gpu: Gpu) -> Limits:
     """Answer of 0.1 GiB a sample on a GPU."""
     there = AnalysisRequest.parse({"model": "bert", "gpu": gpu.name})
-    return find_limits(there, gpu, lambda batch_size: trial_on(gpu, batch_size, 0.1))
+    return find_limits(MadePrediction(there, gpu, lambda size: trial_on(gpu, size, 0.1)))
 
 
 def value(gpu: Gpu) -> float:
@@ -146,7 +140,7 @@ def test_without_a_current_batch_each_gpu_is_judged_at_its_own(choose: Choose) -
     chosen = choose(ask(current_batch_size=None), logged=logged).request
     assert chosen.current_batch_size is None
     gpu = GPUS[chosen.gpu]
-    limits = find_limits(chosen, gpu, lambda batch_size: trial_on(gpu, batch_size, 0.1))
+    limits = find_limits(MadePrediction(chosen, gpu, lambda size: trial_on(gpu, size, 0.1)))
     assert limits.choice is not None
     speed = trial_on(gpu, limits.choice.batch_size, 0.1).samples_per_second or 0
     cost = price(gpu) / 3600 * 1e6 / speed

@@ -16,7 +16,15 @@ from engine.core.errors import DoesNotFit, InvalidInput, MeasurementFailed
 from engine.events import Event, Log
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Source, Trial
-from engine.measurement import cpu, environment, measured_analysis, parent, rounds
+from engine.measurement import (
+    cpu,
+    environment,
+    measured_analysis,
+    measured_script,
+    parent,
+    rounds,
+    trials,
+)
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
@@ -50,11 +58,12 @@ class TestMeasured:
             tried.append(order.batch_size)
             return cpu.run_trial(order)
 
-        monkeypatch.setattr(script_analysis, "measure", measure)
         monkeypatch.setattr(script_analysis, "local_device", lambda: CPU)
+        monkeypatch.setattr(measured_script, "local_device", lambda: CPU)
         monkeypatch.setattr(measured_analysis, "measure", measure)
-        monkeypatch.setattr(measured_analysis, "record", cpu.record)
-        monkeypatch.setattr(measured_analysis, "measured_on", environment.measured_on)
+        monkeypatch.setattr(trials, "measure", measure)
+        monkeypatch.setattr(trials, "record", cpu.record)
+        monkeypatch.setattr(trials, "measured_on", environment.measured_on)
         monkeypatch.setattr(rounds, "ENOUGH_SECONDS", 0.0)  # the fewest rounds
         return tried
 
@@ -94,6 +103,15 @@ class TestMeasured:
         assert len(here) <= 10 + IN_TURN
         warnings = [event for event in log if isinstance(event, Log) and event.level == "warning"]
         assert "Searching without a prediction" in warnings[0].message
+
+    def test_where_no_multiple_fits_every_batch_is_tried_and_the_answer_says_so(
+        self, here: list[int]
+    ) -> None:
+        factory = Factory.of(EXAMPLE)
+        asked = {"batch_multiple": 16, "current_batch_size": 4}
+        result = self.answer(factory, memory_limit_bytes=self.needed(factory, 9), **asked)
+        assert (result.largest_batch_size, result.next_batch_size_fails) == (9, True)
+        assert any("multiple of 16" in caveat for caveat in result.caveats)
 
     def test_a_current_batch_that_does_not_fit_gives_no_speedup(self, here: list[int]) -> None:
         factory = Factory.of(EXAMPLE)

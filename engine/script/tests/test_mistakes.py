@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine import script_analysis
 from engine.cli.main import main
 from engine.core.errors import EngineError, InvalidInput
 from engine.interface.trial import Source, Trial
+from engine.measurement import measured_script, trials
 from engine.measurement.parent import local_device
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed
@@ -84,8 +84,8 @@ def test_measured_steps_that_ignore_the_batch_size_are_refused(
         size = order.batch_size  # type: ignore[attr-defined]  # an order
         return Trial(size, True, Source.MEASURED, peak_allocated_bytes=2**20)
 
-    monkeypatch.setattr(script_analysis, "measure", always_the_same)
+    monkeypatch.setattr(trials, "measure", always_the_same)
     factory = linear(folder, last=BY_VALUE)
     request = ScriptRequest.parse(factory, {"memory_limit_bytes": 2**30})
     with pytest.raises(ScriptFailed, match=r"as much memory at batch 65,536 as at 16; its data"):
-        script_analysis.measure_script(request, local_device(), lambda _: None)
+        measured_script.measure_script(request, local_device(), lambda _: None)

@@ -19,7 +19,7 @@ from engine.script.factory import Factory
 from engine.script.request import ScriptRequest
 from engine.script.tests.scripts import A10, ACCUMULATING, BY_VALUE, EXAMPLE, linear, written
 from engine.script.trace import CannotTrace, trace_script
-from engine.script_analysis import plan_script, predict_script
+from engine.script_analysis import analyze_script, plan_script, predict_script
 
 NEEDS_BF16 = """
 import torch
@@ -124,6 +124,67 @@ class TestPredicted:
             engine.analyze(factory.name, gpu="t4", memory_limit_bytes=150 * 2**20)
 
 
+class TestAnyGpu:
+    """Without a GPU to begin with, the one that trains it at the lowest cost is chosen."""
+
+    @pytest.fixture(autouse=True)
+    def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        some = {name: GPUS[name] for name in ("t4", "a10", "l4")}
+        monkeypatch.setattr("engine.prediction.gpu_choice.known_gpus", lambda _: some)
+        monkeypatch.setattr("engine.script_analysis.known_gpus", lambda _: some)
+
+    def test_the_cheapest_that_surely_fits_is_chosen(self, folder: Path) -> None:
+        factory = linear(folder)
+        result = engine.analyze(factory.name, gpu="any", batch_multiple=1024)
+        named = {offer.gpu: offer for offer in result.compared_gpus}
+        assert set(named) == {"t4", "a10", "l4"}
+        best = min(named.values(), key=lambda offer: offer.usd_per_million_samples or 0)
+        alone = engine.analyze(factory.name, gpu=best.gpu, batch_multiple=1024)
+        assert (result.gpu, result.trials) == (alone.gpu, alone.trials)
+        assert best.recommended_batch_size == alone.recommended_batch_size
+        assert result.decision.startswith("Train on ")
+        assert ": cheapest that surely fits, " in result.decision
+        assert result.caveats[0].startswith(f"{alone.gpu.name} is the cheapest that surely fits")
+        assert all(f"--gpu {best.gpu} " in command for command in result.certificate)
+
+    def test_one_that_the_code_refuses_is_not_chosen(self, folder: Path) -> None:
+        factory = written(folder, NEEDS_BF16)
+        result = engine.analyze(factory.name, gpu="any", batch_multiple=1024)
+        assert {offer.gpu for offer in result.compared_gpus} == {"a10", "l4"}
+
+    def test_code_that_every_gpu_refuses_says_why(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        only = {"t4": GPUS["t4"]}
+        monkeypatch.setattr("engine.script_analysis.known_gpus", lambda _: only)
+        with pytest.raises(CannotTrace, match="this needs bf16"):
+            engine.analyze(written(folder, NEEDS_BF16).name, gpu="any")
+
+    def test_code_that_fits_on_none_says_where_it_nearly_does(self, folder: Path) -> None:
+        kept = 'kept = torch.zeros(2**38, device="cuda")'
+        code = NEEDS_BF16.replace("    def step():", f"    {kept}\n\n    def step(kept=kept):")
+        with pytest.raises(DoesNotFit, match=r"make_step fits on no .+ The nearest is NVIDIA"):
+            engine.analyze(written(folder, code).name, gpu="any")
+
+    def test_a_lab_gets_the_analysis_of_the_chosen_gpu(self, folder: Path) -> None:
+        request = ScriptRequest.parse(linear(folder), {"gpu": "any", "most_usd_per_hour": 5})
+        result = analyze_script(request, lambda _: None)
+        stored = request.for_lab(result)
+        assert GPUS[stored.gpu].display_name == result.gpu.name
+        assert stored.most_usd_per_hour is None
+
+    def test_a_limit_that_none_keeps_is_refused(self, folder: Path) -> None:
+        asked = {"gpu": "any", "most_usd_per_hour": 0.0001}
+        with pytest.raises(InvalidInput, match="no GPU that fits costs so little"):
+            analyze_script(ScriptRequest.parse(linear(folder), asked), lambda _: None)
+
+    @pytest.mark.parametrize("given", [{"memory_limit_bytes": "1GiB"}, {"price_per_hour_usd": 1}])
+    def test_what_is_about_one_gpu_is_refused(self, given: dict[str, object]) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            ScriptRequest.parse(Factory.of(EXAMPLE), {"gpu": "any"} | given)
+        assert refused.value.fields.keys() == given.keys()
+
+
 class TestItsCaveats:
     """Answers state what cannot be known about code that is only seen from outside."""
 
@@ -159,8 +220,6 @@ class TestAccumulation:
 
     def asked(self, factory: Factory, **given: object) -> AnalysisResult:
         asked = {"gpu": "t4", "current_batch_size": 8, "global_batch_size": 64}
-        from engine.script_analysis import analyze_script
-
         return analyze_script(ScriptRequest.parse(factory, asked | given), lambda _: None)
 
     def test_the_global_batch_is_kept(self, folder: Path) -> None:

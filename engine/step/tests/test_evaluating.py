@@ -24,8 +24,9 @@ from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.evaluation import largest_evaluation_batch
-from engine.prediction.predicted_analysis import analyze_predicted, catalogue_gpu
+from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import predict_trial
+from engine.prediction.requested_gpu import catalogue_gpu
 from engine.step.batches import make_batch
 from engine.step.evaluating import evaluate, evaluation_of
 from engine.step.training import build_model, prepare

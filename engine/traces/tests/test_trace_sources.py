@@ -110,13 +110,15 @@ def test_a_script_is_traced_once_for_each_compute_capability(
     request = ScriptRequest.parse(
         Factory("my_training:make_step", ()), {"gpu": "a10", "current_batch_size": 2}
     )
-    traces = TracesOnGpus(request, lambda _: None)
-    gpus: list[Gpu] = [GPUS[name] for name in ("a10", "t4", "a10", "t4")]
-    assert [traces.runs_on(gpu) for gpu in gpus] == [True, False, True, False]
-    assert tried == [8.6, 7.5]
-    assert traces.on(GPUS["a10"]) is traces.found[8.6]
-    with pytest.raises(EngineError, match="no bf16"):
-        traces.on(GPUS["t4"])
+    traces = TracesOnGpus(request)
+    gpus: list[Gpu] = [GPUS[name] for name in ("t4", "a10", "t4", "a10")]
+    first = traces.on_first(gpus, lambda _: None)
+    assert first is traces.on(GPUS["a10"], lambda _: None)
+    assert tried == [7.5, 8.6]
+    for refused in (traces.on, lambda gpu, emit: traces.on_first([gpu], emit)):
+        with pytest.raises(EngineError, match="no bf16"):
+            refused(GPUS["t4"], lambda _: None)
+    assert tried == [7.5, 8.6]
 
 
 class Refusing:

@@ -7,41 +7,44 @@ from functools import partial
 
 from ..answer.expectation import expected_limit
 from ..answer.search import SearchOutcome, find_largest
-from ..interface.request import MAX_BATCH_SIZE
+from ..events import Emit, Log
+from ..interface.request import MAX_BATCH_SIZE, Request
 from ..interface.trial import GpuFacts, Probe, Trial
-from ..script.factory import ScriptFailed
-from ..script.request import Script, ScriptRequest
 
 _STRIDE = 4
 """Without a prediction, the next batch tried is at most this many times the one before. Memory
 curves upwards, so a line through two small batches would overshoot the limit by far."""
 
+_SECOND = 2
+"""Without a current batch, this multiple is tried beside the limit. One sample may not train."""
+
 
 def search_by_trials(
-    request: ScriptRequest, gpu: GpuFacts, probe: Probe, predict: Probe | None
+    request: Request, gpu: GpuFacts, probe: Probe, predict: Probe | None, emit: Emit
 ) -> SearchOutcome:
-    """Find the largest batch of a script.
+    """Find the largest batch by trials, from a prediction on where there is one.
 
     Args:
-        request: The current batch, which is tried first, and the batch multiple.
+        request: The current batch, and the batch multiple.
         gpu: The device to fit on.
         probe: Tries a batch size.
-        predict: Predicts its memory; ``None`` where the script cannot be traced.
-
-    Raises:
-        ScriptFailed: If a step does not use the batch size.
+        predict: Predicts its memory; ``None`` where that cannot be predicted.
+        emit: Receives log lines.
     """
     multiple, limit = request.batch_multiple, gpu.usable_bytes
-    known = [probe(request.known_batch_size)]
     search = partial(find_largest, batch_multiple=multiple, limit_bytes=limit)
-    if predict is not None:
-        guess = search(predict).largest_batch_size
-        expect = expected_limit(predict, guess, batch_multiple=multiple, limit_bytes=limit)
-        return search(probe, expect=expect, known=known)
-    line = approach(multiple, known, probe, limit)
-    if line == MAX_BATCH_SIZE // multiple * multiple:
-        _check_growth(request.script, known)
-    return search(probe, guess=line, known=known)
+    if predict is None:
+        tried = [probe(request.current_batch_size or multiple)]
+        return search(probe, guess=approach(multiple, tried, probe, limit), known=tried)
+    guess = search(predict).largest_batch_size
+    emit(Log(f"Predicted largest batch: {guess:,}; now measuring"))
+    expect = expected_limit(predict, guess, batch_multiple=multiple, limit_bytes=limit)
+    first = [] if guess else [probe(multiple)]
+    if not all(trial.fits for trial in first):
+        return search(probe, expect=expect, known=first)
+    # A second batch size that fits, for the line of step times that the recommendation follows.
+    second = request.current_batch_size or _SECOND * multiple
+    return search(probe, expect=expect, known=[*first, probe(second)])
 
 
 def approach(multiple: int, known: list[Trial], probe: Probe, limit_bytes: int) -> int | None:
@@ -66,17 +69,6 @@ def approach(multiple: int, known: list[Trial], probe: Probe, limit_bytes: int) 
             return largest
         known.append(probe(min(-(-_STRIDE * size // multiple) * multiple, largest)))
     return None
-
-
-def _check_growth(script: Script, trials: list[Trial]) -> None:
-    """Refuse steps that use the same memory at the smallest and the largest possible batch."""
-    first, last = trials[0], trials[-1]
-    peaks = (first.peak_allocated_bytes, last.peak_allocated_bytes)
-    if len(trials) > 1 and None not in peaks and peaks[0] == peaks[1]:
-        raise ScriptFailed(
-            f"a step uses as much memory at batch {last.batch_size:,} as at "
-            f"{first.batch_size:,}; {script.wants_data}"
-        )
 
 
 def _crossing(pair: Sequence[Trial], limit_bytes: int) -> int | None:
