@@ -1,7 +1,9 @@
-"""The most that a count of what is true in a mask can be, where nobody knows the mask.
+"""The most that a number can be which a script reads, where nobody knows it.
 
-``int(mask.sum())`` is at most the number of elements, and ``mask.sum(1).max()`` at most the length
-of a row. What is computed from counts otherwise is not followed.
+A count of what is true in a mask, ``int(mask.sum())``, is at most the number of elements, and
+``mask.sum(1).max()`` at most the length of a row. Whole numbers picked from known ones, by indices
+or a mask that nobody knows, are at most the largest of these: ``int(graph_of_node[kept].max())``.
+What is computed from either otherwise is not followed.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .chosen_indices import chosen
 
@@ -33,9 +37,18 @@ _KEEPING = {
 }
 """Operators whose result is made of counts that they are given, beside views."""
 
+_PICKING = {
+    _aten.index.Tensor,
+    _aten.index_select.default,
+    _aten.gather.default,
+    _aten.take.default,
+    _aten.masked_select.default,
+}
+"""Operators whose result is picked from their first argument."""
+
 
 def follow_counts(func: Any, args: Sequence[Any], output: Any) -> None:
-    """Record what the result of an operator counts.
+    """Record the most that is in the result of an operator.
 
     Args:
         func: The operator.
@@ -52,12 +65,26 @@ def follow_counts(func: Any, args: Sequence[Any], output: Any) -> None:
             setattr(output, _MOST, most)
     elif func._schema.is_mutable:
         vars(given).pop(_MOST, None)
+    elif func in _PICKING:
+        if (most := _most_in(given)) is not None:
+            setattr(output, _MOST, most)
     elif _MOST in vars(given) and (func.is_view or func in _KEEPING):
         for one in output if isinstance(output, list | tuple) else [output]:
             setattr(one, _MOST, vars(given)[_MOST])
 
 
 def most_of(tensor: torch.Tensor) -> int | None:
-    """The most that a number can be; ``None`` where it is no count."""
+    """The most that a number can be; ``None`` where that is not known."""
     most: int | None = vars(tensor).get(_MOST)
     return most
+
+
+def _most_in(tensor: torch.Tensor) -> int | None:
+    """The most that is in a tensor of whole numbers."""
+    known = tensor.constant if isinstance(tensor, FakeTensor) else None
+    if known is None:
+        return most_of(tensor)
+    if known.dtype is torch.bool or known.dtype.is_floating_point or known.dtype.is_complex:
+        return None
+    with _disable_current_modes():
+        return int(known.max()) if known.numel() else None

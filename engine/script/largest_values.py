@@ -83,7 +83,8 @@ def _largest(begin_with: BeginWith, settled: Settled, line: Line) -> Settled:
             trace = begin_with(values)()
         except EngineError:  # a training run that goes on has other values
             continue
-        if trace.peak_of_last_step() > found.trace.peak_of_last_step():
+        # The most that there can be is so at other batch sizes too; a placeholder may fit but one.
+        if trace.peak_of_last_step() >= found.trace.peak_of_last_step():
             found = Settled(trace, values, (*settled.decided, line))
     return found
 

@@ -71,7 +71,7 @@ class Placeholders:
         integer, real, truth: Placeholder of each type.
         apart: Largest difference between integers, so that a length computed from two of them is
             not always the same.
-        counts_all: Whether a count of what is true in a mask is as large as it can be.
+        counts_all: Whether a number is as large as it can be, where that is known.
         at: Other placeholders for some lines.
     """
 
@@ -100,6 +100,7 @@ FIRST = Placeholders()
 OTHERS = (Placeholders(0, 0.0, True), Placeholders(7, 1e4, False, 3))
 """Zero lies below the thresholds that code compares with, and ten thousand above those of losses
 and norms. An integer may be a length or an index, so it stays small."""
+_LARGEST = Placeholders(counts_all=True)
 
 _MAX_ATTEMPTS = 8
 """Attempts in a row that get no further than those before."""
@@ -120,7 +121,7 @@ class Values:
         latest: The number format that was read last on each of these lines, the latest line last.
         drawn: Whether integers were drawn at random.
         types: The number formats that were read on each line.
-        uncounted: Lines that read an integer which is no count of what is true in a mask.
+        uncounted: Lines that read a number of which nobody knows the most that it can be.
         operators: Number of operators that ran: how far the script got.
     """
 
@@ -148,7 +149,7 @@ class Values:
 
         Args:
             dtype: The number format of what it reads.
-            most: The most that a count can be; ``None`` for what counts nothing.
+            most: The most that it can be; ``None`` where that is not known.
 
         Raises:
             EndlessLoop: If that line does nothing but ask.
@@ -291,6 +292,8 @@ def _alternatives(values: Values) -> list[Placeholders]:
         if line in given.at:
             continue
         others = OTHERS[:1] if values.latest[line] is torch.bool else OTHERS  # one other truth
+        if line not in values.uncounted and values.latest[line] is not torch.bool:
+            others = (_LARGEST, *others)
         found += [replace(given, at={**given.at, line: other}) for other in others]
     return found
 

@@ -34,8 +34,13 @@ class Selecting:
         return mask.numel() if expected is None else expected
 
 
+def _any_of(tensor: torch.Tensor, *size: int) -> torch.Tensor:
+    """Elements of a tensor, nobody knows which, also where all of its values are known."""
+    return torch.empty(size, dtype=tensor.dtype)
+
+
 def _all_nonzero(selecting: Selecting, tensor: torch.Tensor) -> torch.Tensor:
-    indices = tensor.new_empty((selecting.count(tensor), tensor.dim()), dtype=torch.int64)
+    indices = torch.empty((selecting.count(tensor), tensor.dim()), dtype=torch.int64)
     return all_different(indices) if tensor.dim() == 1 else indices
 
 
@@ -46,7 +51,7 @@ def _all_indexed(
     rows: list[torch.Tensor | None] = []
     masks = [index for index in indices if index is not None]
     if masks and all(mask.dim() == 0 for mask in masks):  # one truth for all, or for none
-        return tensor.new_empty((1, *tensor.shape))
+        return _any_of(tensor, 1, *tensor.shape)
     for index in indices:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
             rows += _all_nonzero(selecting, index).unbind(1)
@@ -58,7 +63,7 @@ def _all_indexed(
 
 def _all_selected(selecting: Selecting, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     shape = torch.broadcast_shapes(tensor.shape, mask.shape)
-    return tensor.new_empty(selecting.count(mask) * shape.numel() // max(1, mask.numel()))
+    return _any_of(tensor, selecting.count(mask) * shape.numel() // max(1, mask.numel()))
 
 
 def _all_unique(
@@ -71,9 +76,9 @@ def _all_unique(
     inverse = tensor.shape if return_inverse else (0,)
     counts = tensor.numel() if return_counts else 0
     return (
-        tensor.new_empty(tensor.numel()),
-        tensor.new_empty(inverse, dtype=torch.int64),
-        tensor.new_empty(counts, dtype=torch.int64),
+        _any_of(tensor, tensor.numel()),
+        torch.empty(inverse, dtype=torch.int64),
+        torch.empty(counts, dtype=torch.int64),
     )
 
 
@@ -99,9 +104,9 @@ def _all_unique_rows(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     rows = tensor.shape[dim]
     return (
-        tensor.new_empty(tensor.shape),
-        tensor.new_empty(rows if return_inverse else 0, dtype=torch.int64),
-        tensor.new_empty(rows if return_counts else 0, dtype=torch.int64),
+        _any_of(tensor, *tensor.shape),
+        torch.empty(rows if return_inverse else 0, dtype=torch.int64),
+        torch.empty(rows if return_counts else 0, dtype=torch.int64),
     )
 
 
@@ -109,7 +114,7 @@ def _all_boxes(
     selecting: Selecting, boxes: torch.Tensor, scores: torch.Tensor, overlap: float
 ) -> torch.Tensor:
     """Indices of boxes that suppress each other, where none does."""
-    return all_different(boxes.new_empty(len(boxes), dtype=torch.int64))
+    return all_different(torch.empty(len(boxes), dtype=torch.int64))
 
 
 _LARGEST: dict[Any, Callable[..., Any]] = {

@@ -176,6 +176,7 @@ class ValuesMode(OperatorMode):
             selected = self._select(func, args, kwargs)
             if selected is None:
                 raise
+            follow_counts(func, args, selected)
             return selected
         follow_indices(func, args, output, filled)
         follow_counts(func, args, output)

@@ -41,6 +41,12 @@ _WRITTEN_DOWN = {
     _aten.scalar_tensor.default,
 }
 _PLAIN = {bool, int, float, str, type(None), torch.dtype, torch.device, torch.memory_format}
+_UNFILLED = {
+    _aten.new_empty.default,
+    _aten.new_empty_strided.default,
+    _aten.empty_like.default,
+}
+"""Operators that leave open what is in their result, though they are given a tensor."""
 _CHOOSING = {_aten.index.Tensor, _aten.masked_select.default}
 _COPYING = _aten.copy_.default
 _MASKS = (torch.bool, torch.uint8)
@@ -53,6 +59,8 @@ class KeptValues(FakeTensorMode):
     """Whether real numbers that are written down are kept: masks are, but parameters change."""
     keeps_copies = False
     """Whether whole numbers that are copied into a tensor without values are kept there."""
+    _runs_inside = False
+    """Whether an operator runs that a fake kernel uses: those make room, and fill nothing."""
 
     def __enter__(self) -> Self:
         """Become the active mode; as inherited, but for CUDA's guard.
@@ -115,9 +123,13 @@ class KeptValues(FakeTensorMode):
         of = args[0] if args else None
         if func.is_view and isinstance(of, FakeTensor) and of.constant is not None:
             return self._view(func, types, of, args, kwargs)
-        if _spreads(func, args):
+        if _spreads(func, args) or (self._runs_inside and func in _UNFILLED):
             return self._without_values(func, types, args, kwargs)
-        output = super().dispatch(func, types, args, kwargs)
+        inside, self._runs_inside = self._runs_inside, True
+        try:
+            output = super().dispatch(func, types, args, kwargs)
+        finally:
+            self._runs_inside = inside
         if func is _COPYING and self.keeps_copies:
             self._copied(*args[:2])
         return output

@@ -175,6 +175,40 @@ def test_the_truth_that_takes_most_holds_at_every_batch_size(folder: Path) -> No
     assert sum("Memory depends on values" in caveat for caveat in found.caveats) == 1
 
 
+POOLED = """
+        nodes = torch.randn(batch_size * 8, 16)
+        graph = torch.arange(batch_size).repeat_interleave(8)
+        kept = model[0](nodes).sum(1).view(batch_size, 8).{best}
+        of_kept = {picked}
+        graphs = int(of_kept.max()) + 1
+        sums = torch.zeros(graphs, 16).index_add_(0, of_kept, nodes[: len(of_kept)])
+        loss = model(sums + torch.ones(batch_size, 16)).sum()"""
+FIRST_OF_EACH = "argmax(1) + torch.arange(0, len(graph), 8)"
+
+
+@pytest.mark.parametrize(
+    ("best", "picked"),
+    [
+        (FIRST_OF_EACH, "graph[kept]"),
+        (FIRST_OF_EACH, "graph.index_select(0, kept)"),
+        (FIRST_OF_EACH, "graph.gather(0, kept).clone()"),
+        ("flatten() > -1e9", "graph[kept]"),
+        ("flatten() > -1e9", "graph.masked_select(kept)"),
+    ],
+)
+def test_what_is_picked_from_known_numbers_is_at_most_the_largest(
+    folder: Path, best: str, picked: str
+) -> None:
+    """As a network over graphs counts them after it has kept some of their nodes."""
+    body = POOLED.replace("{best}", best).replace("{picked}", picked)
+    factory = written(folder, READING.replace("{body}", body))
+    for batch_size in (2, 7):
+        measured = cpu.run_trial(TrialOrder(factory, batch_size))
+        trace = trace_script(factory, batch_size, None)
+        assert trace.peak_by_category()[0] == measured.peak_allocated_bytes
+    assert trace_script_at_every_batch_size(factory, A10, print).at(5).operations
+
+
 def test_the_error_is_that_of_the_attempt_that_got_furthest(folder: Path) -> None:
     lines = (
         PLAIN,

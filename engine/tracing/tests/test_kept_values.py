@@ -64,6 +64,21 @@ def test_a_mask_for_each_number_of_an_embedding_is_only_counted(
         assert embedded[:, mask[1]].shape == (2, 1, 1_000)
 
 
+def test_what_is_picked_by_indices_that_nobody_knows_is_not_known() -> None:
+    with KnownValues():
+        known, indices = torch.arange(8), torch.rand(8).sort()[1]
+        for picked in (known[indices], known.gather(0, indices), known.repeat(2)[indices]):
+            with pytest.raises(DataDependentOutputException):
+                picked[0].item()
+
+
+def test_room_that_code_makes_keeps_what_is_written_into_it() -> None:
+    with KnownValues():
+        shifted = torch.empty_like(torch.arange(3))
+        shifted[1:], shifted[0] = torch.arange(2), 7
+        assert shifted.tolist() == [7, 0, 1]
+
+
 def test_a_view_shares_the_memory_of_the_values() -> None:
     with KnownValues():
         mask = torch.ones(2, 3, dtype=torch.int64)
