@@ -5,8 +5,8 @@ import sys
 
 from django.core.management import execute_from_command_line
 
-from memorymark_site.operations import in_words
+from memorymark_site.operations import friendly_errors
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "memorymark_site.settings")
-    in_words.run(execute_from_command_line, sys.argv)
+    friendly_errors.run(execute_from_command_line, sys.argv)

@@ -17,7 +17,7 @@ from rest_framework.test import APIClient
 from analyses.jobs import nodes, queue, timeouts
 from analyses.jobs.tests.queueing import Clock, Enqueue
 from analyses.models import Analysis, Node, Status
-from analyses.pages import hearing
+from analyses.pages import long_poll
 from analyses.pages.tests.compared import make_three
 from analyses.tests.factories import make_analysis, make_result, make_user
 from engine.gpus.driver import LocalGpu
@@ -28,7 +28,7 @@ FAKE_ENGINE = Path(__file__).parent / "jobs" / "tests" / "fake_engine.py"
 @pytest.fixture(autouse=True)
 def never_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that would wait for a change are answered at once."""
-    monkeypatch.setattr(hearing, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(long_poll, "HELD_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from analyses.jobs import lab_state, plans, queue, timeouts
 from analyses.jobs.lifecycle import move
 from analyses.jobs.request_columns import request_columns
 from analyses.jobs.reuse import reuse_result
-from analyses.lab import settle
+from analyses.lab.projects import project_named
+from analyses.lab.settings import settle
 from analyses.models import AT_WORK, Analysis, Job, Status
 from analyses.notifications import inbox
-from analyses.projects import project_named
 from analyses.results.decided import give_up, is_as_it_is, take_over
 from analyses.savings.aggregation import recounting
 from analyses.training_runs.services import verify_reported
@@ -77,7 +77,7 @@ def submit(
     lab's. Without ``reuse`` it runs even if a stored result would answer it. With ``join``, an
     equal one of the owner's that has not ended is returned instead. ``recipe`` is what was read of
     the recipe that the fields come from, if from one (:func:`analyses.results.recipes.stored`), and
-    ``project`` a name from :func:`analyses.projects.project_name`.
+    ``project`` a name from :func:`analyses.lab.projects.project_name`.
 
     Raises:
         InvalidInput: With a message for each wrong field; nothing is stored.

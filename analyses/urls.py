@@ -4,8 +4,6 @@ from django.urls import path
 
 from analyses.pages import (
     added_gpus,
-    advice,
-    analysis_page,
     gpu_hours,
     gpus,
     imported_jobs,
@@ -17,9 +15,9 @@ from analyses.pages import (
     overview,
     savings,
     savings_report,
-    sharing,
-    training_runs,
 )
+from analyses.pages.analysis import advice, sharing, training_runs
+from analyses.pages.analysis import views as analysis_page
 from analyses.pages.compare import views as compare
 from analyses.pages.history import labels, selection
 from analyses.pages.history import views as history

@@ -22,9 +22,9 @@ from analyses.jobs.engine_process import EngineProcess
 from analyses.jobs.nodes import environment_here
 from analyses.jobs.plans import plan_request
 from analyses.jobs.request_columns import request_columns
-from analyses.lab import Settled, settle
+from analyses.lab.projects import project_named
+from analyses.lab.settings import Settled, settle
 from analyses.models import Analysis, CountedSavings, LogLine, QueryKind, Status, Trial
-from analyses.projects import project_named
 from analyses.results.stored import result_columns
 from analyses.savings.aggregation import recounting
 from analyses.training_runs.services import store_report

@@ -40,7 +40,7 @@ from .script.batch_sizes import TracesOnGpus, of_sizes_taken, told_by_loaders, t
 from .script.factory import Factory, refuse_while_loading
 from .script.live import Live
 from .script.request import ScriptRequest
-from .script.seen import about_the_trace
+from .script.trace_report import about_the_trace
 from .traces.source import TraceSource
 from .tracing.lowering import CudaBehaviour, behaviour_of
 from .tracing.trace import Trace

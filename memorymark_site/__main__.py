@@ -21,7 +21,7 @@ from honcho.manager import Manager
 from honcho.printer import Printer
 
 from memorymark_site.environment import BASE_DIR, IS_CHECKOUT
-from memorymark_site.operations import in_words
+from memorymark_site.operations import friendly_errors
 from memorymark_site.systemd import DEFAULT_CONFIG, add_install_flags, install
 
 PROGRAM = "memorymark site"
@@ -107,7 +107,7 @@ def _start() -> int:
 
 
 def _django(*words: str) -> None:
-    in_words.run(execute_from_command_line, [PROGRAM, *words])
+    friendly_errors.run(execute_from_command_line, [PROGRAM, *words])
 
 
 def _become(module: Sequence[str]) -> NoReturn:

@@ -52,13 +52,13 @@ from analyses.api.views import (
 from analyses.bodies import IdTaken
 from analyses.importing.document import DocumentBody, read_document
 from analyses.importing.services import store_imported
+from analyses.lab.projects import BadProject, project_name
 from analyses.models import FINAL_STATUSES, Analysis
 from analyses.overview import changes
 from analyses.pages.history import selection
 from analyses.pages.history.filters import AnalysisFilter
 from analyses.pages.history.labels import LabelsChanged, write_labels
 from analyses.permissions import may_change
-from analyses.projects import BadProject, project_name
 from engine.core.border import read_body
 from engine.core.errors import InvalidInput
 

@@ -13,12 +13,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.status import HTTP_201_CREATED, HTTP_204_NO_CONTENT
 
-from analyses import lab
 from analyses.api.lab_endpoints import admin_of
 from analyses.api.schema import described, results_of
 from analyses.api.serializers import serializer_of
 from analyses.api.views import ApiView, body_of, refusal
 from analyses.gpus import added_gpus
+from analyses.lab import settings as lab
 from analyses.models import AddedGpu
 from engine.core.border import read_body
 from engine.core.errors import InvalidInput

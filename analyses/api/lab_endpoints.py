@@ -16,10 +16,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import ViewSetMixin
 
-from analyses import lab
 from analyses.api.schema import described
 from analyses.api.serializers import serializer_of
 from analyses.api.views import PAGE, ApiView, Pages, body_of, member_of, refusal
+from analyses.lab import settings as lab
 from analyses.models import LabSettings
 from analyses.permissions import may_administer
 from analyses.savings.accrual import Amount

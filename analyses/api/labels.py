@@ -20,9 +20,9 @@ from rest_framework.request import Request
 from analyses import selectors
 from analyses.api.serializers import AnalysisSerializer
 from analyses.api.views import member_of
+from analyses.lab.projects import project_name
 from analyses.models import Note, Project, Tag, Trial
 from analyses.pages.history.labels import MAX_TAGS, TAGGINGS, Labels, note_from, tag_names
-from analyses.projects import project_name
 
 IF_MATCH = OpenApiParameter(
     "If-Match",

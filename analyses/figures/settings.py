@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyses.formatting import exact, gpu_name, model_name
-from analyses.lab import DEFAULT
+from analyses.lab.settings import DEFAULT
 from analyses.models import Analysis
 from engine.core.choices import Goal
 from engine.core.fields import Field, Group

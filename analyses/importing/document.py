@@ -33,8 +33,8 @@ from analyses.importing.checks import (
     rises,
 )
 from analyses.importing.pushed_texts import contradictions_of_texts
+from analyses.lab.projects import project_name
 from analyses.models import Project
-from analyses.projects import project_name
 from analyses.results.stored import Result, read_result
 from engine.answer.economics import speedup_in_turn
 from engine.core.border import read_body

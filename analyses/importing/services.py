@@ -15,9 +15,9 @@ from analyses.importing.document import Document
 from analyses.jobs import queue
 from analyses.jobs.lifecycle import move
 from analyses.jobs.request_columns import request_columns
-from analyses.lab import Settled, settle
+from analyses.lab.projects import project_named
+from analyses.lab.settings import Settled, settle
 from analyses.models import Analysis, Job, LogLine, Push, Status, Trial
-from analyses.projects import project_named
 from analyses.results.stored import result_columns
 from analyses.training_runs.services import attach_earlier
 from engine.answer import economics

@@ -19,7 +19,7 @@ from analyses.jobs.engine_process import EngineProcess
 from analyses.jobs.environments import OWN
 from analyses.jobs.lease import Cancelled, Interrupted, Lease, Outcome, Renewal
 from analyses.jobs.measured_steps import measured_steps
-from analyses.lab import prices_for
+from analyses.lab.settings import prices_for
 from analyses.models import Analysis, JobKind, Query
 from analyses.results.stored import tried_batch
 from engine.events import Answer

@@ -8,7 +8,7 @@ import json
 from analyses.gpus.added_gpus import basis_of
 from analyses.jobs.measured_steps import newest
 from analyses.jobs.nodes import engine_version
-from analyses.lab import Settled, settle
+from analyses.lab.settings import Settled, settle
 from analyses.models import Analysis, QueryKind
 from analyses.results.stored import Result
 from analyses.savings.aggregation import workload_key

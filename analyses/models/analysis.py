@@ -82,7 +82,7 @@ class Analysis(models.Model):
     others of that name, and precision and optimizer, which its code decides, are empty.
 
     Further columns repeat what lists sort and filter by. ``assumed_by`` names the source of hours,
-    runs and price; see :class:`analyses.lab.Settled`.
+    runs and price; see :class:`analyses.lab.settings.Settled`.
 
     ``measured_gpu`` is the name of the GPU to measure on; empty for a prediction. ``status``, the
     times, ``attempt`` and ``node`` repeat the job's, since lists filter and sort by them; only

@@ -51,7 +51,7 @@ class SavedView(models.Model):
 
 
 class ShareLink(models.Model):
-    """A link that shows one analysis without login; see :mod:`analyses.pages.sharing`.
+    """A link that shows one analysis without login; see :mod:`analyses.pages.analysis.sharing`.
 
     Only ``digest``, the SHA-256 of its token, is stored: reading the database gives no link.
     ``times_seen`` counts the views of its page.

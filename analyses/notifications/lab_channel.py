@@ -15,7 +15,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from analyses import lab
+from analyses.lab import settings as lab
 from analyses.models import ChannelFormat, LabSettings
 from analyses.notifications import webhook
 from analyses.notifications.message import Message

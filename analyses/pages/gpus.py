@@ -15,7 +15,7 @@ from analyses.gpus import added_gpus
 from analyses.gpus.self_checks import Shown, shown
 from analyses.jobs import checking, lab_state, timeouts
 from analyses.jobs.keys import problem_of
-from analyses.lab import HeldPrice, kinds_outside_the_catalogue, prices
+from analyses.lab.settings import HeldPrice, kinds_outside_the_catalogue, prices
 from analyses.models import Analysis, Node
 from analyses.pages.access import MemberRequest
 from engine.gpus import GPUS, Gpu, by_family

@@ -13,9 +13,9 @@ from django.utils.text import slugify
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from analyses import lab
 from analyses.formatting import exact, plain_number
-from analyses.lab import HeldPrice
+from analyses.lab import settings as lab
+from analyses.lab.settings import HeldPrice
 from analyses.models import ChannelFormat, LabSettings
 from analyses.models.notifications import MAX_URL_LENGTH
 from analyses.notifications import lab_channel, message

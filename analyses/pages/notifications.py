@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from analyses.jobs.kinds import NOTIFICATION_PAUSES
-from analyses.lab import lab_settings
+from analyses.lab.settings import lab_settings
 from analyses.models import Event, Notification, NotificationChoices
 from analyses.models.notifications import MAX_URL_LENGTH
 from analyses.notifications import channels, message

@@ -25,7 +25,7 @@ from analyses.overview.fullness import GpuUse, gpu_use
 from analyses.overview.weeks import Week, weeks_until
 from analyses.pages import overview_export
 from analyses.pages.access import MemberRequest
-from analyses.pages.analysis_page import State, state_of
+from analyses.pages.analysis.views import State, state_of
 from analyses.pages.savings import accrued
 from analyses.savings.selected import selected_by
 from analyses.savings.selection import today_utc

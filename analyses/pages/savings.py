@@ -19,7 +19,7 @@ from analyses.charts.accrual import PARTS, accrual_bar, accrual_chart, accrual_d
 from analyses.models import Analysis, CountedSavings
 from analyses.overview import changes
 from analyses.pages.access import MemberRequest, find_analysis
-from analyses.pages.ladder import ladder_of
+from analyses.pages.analysis.ladder import ladder_of
 from analyses.pages.long_tables import FIRST_ROWS, long_table
 from analyses.pages.savings_export import analyses_csv, over_time_csv, totals_csv
 from analyses.permissions import may_change

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 from django.db.models import F, QuerySet
 
 from analyses.formatting import gpu_name, local_gpu, model_name
+from analyses.lab.projects import NO_PROJECT, in_project
 from analyses.models import CountedSavings, RunSavings
-from analyses.projects import NO_PROJECT, in_project
 from analyses.savings.breakdown import DIMENSIONS, FILTERED_KINDS, KINDS, MONTH, VERIFIED
 from analyses.savings.period import Period, period_of
 from engine.core.errors import InvalidInput

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.db.models import Max, QuerySet
 
+from analyses.lab.projects import in_project
 from analyses.models import Analysis, CountedSavings, Mention, Status, TrainingRun
-from analyses.projects import in_project
 from analyses.savings.accrual import NOTHING
 from analyses.savings.aggregation import columns_of
 from analyses.savings.breakdown import CountedAnalysis, with_assumptions

@@ -11,12 +11,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.test import APIClient
 
-from analyses import lab, queries, services
+from analyses import queries, services
 from analyses.gpus import added_gpus
 from analyses.jobs import lease
 from analyses.jobs.engine_session import asked_of
 from analyses.jobs.plans import plan_request
 from analyses.jobs.request_columns import request_hash
+from analyses.lab import settings as lab
 from analyses.models import AddedGpu, Analysis, Job, QueryKind
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS

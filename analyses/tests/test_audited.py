@@ -11,9 +11,9 @@ from django.test import Client
 from django.utils import timezone
 
 from analyses import services
-from analyses.lab import save_settings, set_price
+from analyses.lab.settings import save_settings, set_price
 from analyses.models import Analysis, Node, Status, TrainingRun
-from analyses.pages import sharing
+from analyses.pages.analysis import sharing
 from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer
 from engine.core.errors import InvalidInput
 from memorymark_site.accounts import invitations

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
 from analyses import services
-from analyses.models import Analysis, Project, Status
-from analyses.pages.history.groups import GROUPED_BY, MAX_SHOWN, groups_of
-from analyses.pages.tests.reading import history_of
-from analyses.projects import (
+from analyses.lab.projects import (
     BadProject,
     project_name,
     project_named,
     projects_in_use,
 )
+from analyses.models import Analysis, Project, Status
+from analyses.pages.history.groups import GROUPED_BY, MAX_SHOWN, groups_of
+from analyses.pages.tests.reading import history_of
 from analyses.savings.aggregation import recounting
 from analyses.services import put_into_project
 from analyses.tests.factories import make_analysis, make_result, make_training, make_user

@@ -105,7 +105,7 @@ def peaks_of(program: Program, batch_size: int) -> dict[str, int]:
     from engine.measurement import cpu
     from engine.measurement.programs import run_program
     from engine.measurement.protocol import TrialOrder
-    from engine.script.fork import Done, in_a_fork
+    from engine.script.process.fork import Done, in_a_fork
     from engine.script.trace import found_loaders, trace_script
 
     if program.automatic:

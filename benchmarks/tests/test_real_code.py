@@ -12,7 +12,7 @@ from benchmarks.real_code.cases import CASES, FOLDER, Case
 from benchmarks.real_code.comparison import Comparison, compare, peaks_on_the_cpu
 from benchmarks.results import accuracy_tables
 from benchmarks.results.files import Result, read
-from engine.script import quiet
+from engine.script.process import sandbox
 
 FOUND = Comparison("loop", "a loop", 8, 0, 3.2, 2**30, "", 5_000, 5_000, "")
 OTHERS = {
@@ -86,7 +86,7 @@ def test_a_trace_equals_the_real_run(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(quiet, "temporary_folder", lambda: "/nowhere")  # this one is in it
+    monkeypatch.setattr(sandbox, "temporary_folder", lambda: "/nowhere")  # this one is in it
     peaks = peaks_on_the_cpu(case)
     assert peaks["predicted"] == peaks["measured"]
     assert list(tmp_path.iterdir()) == []

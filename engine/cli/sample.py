@@ -16,7 +16,7 @@ from .terminal import answer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..script.samples import DataSample
+    from ..script.data.samples import DataSample
 
 FLAGS = {
     "sample": "--sample",
@@ -78,7 +78,7 @@ def size_by_sample(
             if getattr(options, name, None) is not None:
                 raise InvalidInput({name: "only works with --sample; pass a sample too"})
         return {}, []
-    from ..script.samples import LIMIT_OF, input_size  # loads Pillow
+    from ..script.data.samples import LIMIT_OF, input_size  # loads Pillow
 
     percent, sample = _read(options)
     field = LIMIT_OF[sample.kind]
@@ -111,7 +111,7 @@ def _sample(options: argparse.Namespace) -> int:
 
 
 def _read(options: argparse.Namespace) -> tuple[float, DataSample]:
-    from ..script.samples import percentage, read_sample  # loads Pillow
+    from ..script.data.samples import percentage, read_sample  # loads Pillow
 
     percent = percentage("95" if options.percentile is None else options.percentile)
     tokenizer = Path(options.tokenizer) if options.tokenizer else None

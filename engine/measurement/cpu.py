@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from ..interface.trial import Source, Trial
 from ..interface.workload import Workload
 from ..parallel.group import recording
-from ..script.running import ProgramSteps
-from ..script.unlike_steps import STEPS
+from ..script.process.running import ProgramSteps
+from ..script.process.unlike_steps import STEPS
 from ..tracing.recorded import MemoryLimitExceeded
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Trace

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ..interface.trial import Source, Trial
-from ..script.running import ProgramSteps
+from ..script.process.running import ProgramSteps
 from ..tracing.recorded import Recorded
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Trace

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..interface.trial import Source, Trial
-from ..script.running import ProgramSteps
+from ..script.process.running import ProgramSteps
 from .protocol import DeviceFacts, TrialOrder
 from .steps import (
     WARM_UP_STEPS,

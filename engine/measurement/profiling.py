@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from torch.profiler import profile
 
 from ..interface.trial import Source, Trial
-from ..script.running import ProgramSteps
+from ..script.process.running import ProgramSteps
 from .environment import device_kind
 from .protocol import TrialOrder
 from .steps import WARM_UP_STEPS, steps_of

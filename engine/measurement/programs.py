@@ -13,13 +13,13 @@ from typing import NoReturn, Protocol
 
 from ..core.errors import EngineError
 from ..interface.trial import Trial
+from ..script.data.loaders import Loaders
 from ..script.factory import ScriptFailed
-from ..script.loaders import Loaders
-from ..script.metrics import go_without_metrics
+from ..script.process.metrics import go_without_metrics
+from ..script.process.running import ProgramSteps
+from ..script.process.sandbox import keep_quiet
+from ..script.process.unlike_steps import STEPS
 from ..script.program import Program
-from ..script.quiet import keep_quiet
-from ..script.running import ProgramSteps
-from ..script.unlike_steps import STEPS
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Trace
 from .protocol import RecordedStep, TrialOrder

@@ -13,8 +13,8 @@ from ..interface.workload import Workload
 from ..parallel.group import place, slowest
 from ..prediction.timeline import largest_tensors, timeline
 from ..script.factory import Factory
+from ..script.process.steps import ScriptSteps
 from ..script.program import Program
-from ..script.steps import ScriptSteps
 from ..step.batches import make_batch
 from ..step.evaluating import Evaluation, evaluate, evaluation_of
 from ..step.rollouts import METRICS, SCORING, Completions, completions_of, roll_out

@@ -11,10 +11,10 @@ from ..traces.source import TraceSource
 from ..tracing.every_batch import AffineTrace
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
+from .devices.process_group import world_size
 from .each_size import EachSize
-from .process_group import world_size
 from .request import Script
-from .seen import on_the_host
+from .trace_report import on_the_host
 
 
 def trace_from_the_asked(

@@ -20,8 +20,8 @@ from .each_size import EachSize
 from .factory import Factory, ScriptFailed
 from .program import Program
 from .request import Script, ScriptRequest
-from .seen import on_the_host
 from .trace import CannotTrace, found_loaders, trace_script
+from .trace_report import on_the_host
 
 _CHECKED = 67
 """The batch size at which a computed trace is checked against a real one. It is not a multiple of

@@ -11,9 +11,9 @@ from ..gpus import Gpu
 from ..tracing.every_batch import AffineTrace
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
-from .placeholders import FIRST, OTHERS, Line, Placeholders, Values, first_that_runs
 from .request import Script
 from .trace import CannotTrace, begin, check_followed, follow
+from .values.placeholders import FIRST, OTHERS, Line, Placeholders, Values, first_that_runs
 
 
 class EachSize:

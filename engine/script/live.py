@@ -139,7 +139,7 @@ def _of_trainer(trainer: Any) -> Live:
 def _of_lightning(
     module: Any, loader: DataLoader[Any], package: str, options: Mapping[str, Any]
 ) -> Live:
-    from .loaders import batch_size_of, give_batch_size  # loads torch
+    from .data.loaders import batch_size_of, give_batch_size  # loads torch
 
     def train(batch_size: int) -> object:
         give_batch_size(loader, batch_size)

@@ -14,9 +14,9 @@ for CUDA, move models and batches, autocast, load data, read its losses.
     recorder.trace  # what was allocated on the GPU
     values.lines()  # where placeholders were used
 
-One such run proves nothing where placeholders were used:
-:func:`engine.script.placeholders.check_values` makes as many more as it takes. What was created
-before the machine was entered is real and does not mix with what is created in it.
+One such run proves nothing where placeholders were used. As many more as it takes are
+made by :func:`engine.script.values.placeholders.check_values`. What was created before the
+machine was entered is real and does not mix with what is created in it.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Category
 from ..versions.kernels import declared_without_gpu
 from ..versions.patches import emptied, patched
-from .compiled import runs_compiled, uncompiled
-from .cuda_device import on_gpu, placing_tensors
-from .cuda_functions import catalogue_gpu
-from .data_on_gpu import data_on_the_gpu
-from .loaded_files import made_where_they_are_loaded
-from .nested import padding_kept
-from .paged_state import paged_state
-from .placeholders import Values
-from .pretrained import without_weights
-from .process_group import pretended_processes
-from .sharding import followed_shards
-from .values import ScriptValues, answering
+from .devices.compiled import runs_compiled, uncompiled
+from .devices.cuda_device import on_gpu, placing_tensors
+from .devices.cuda_functions import catalogue_gpu
+from .devices.data_on_gpu import data_on_the_gpu
+from .devices.loaded_files import made_where_they_are_loaded
+from .devices.nested import padding_kept
+from .devices.process_group import pretended_processes
+from .devices.sharding import followed_shards
+from .libraries.paged_state import paged_state
+from .libraries.pretrained import without_weights
+from .values.placeholders import Values
+from .values.values import ScriptValues, answering
 
 _CPU_ONLY = "(?s).*CUDA is not available"
 _FAKE_TENSORS_LOG = logging.getLogger("torch._subclasses.fake_tensor")

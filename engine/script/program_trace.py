@@ -18,24 +18,24 @@ from ..tracing.hidden_gpus import backward_runs, hide_gpus
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, Trace
 from ..versions.loaded_modules import namespace
-from .deepspeed import follow_deepspeed
-from .early_evaluation import CutTooShort, EarlyEvaluations
+from .data.early_evaluation import CutTooShort, EarlyEvaluations
+from .data.loaders import Feeding, Loaders
+from .devices.process_group import processes_joined
 from .factory import ScriptFailed
-from .fork import Done, Fork, last_words, watch
+from .libraries.micro_batches import MicroBatches
 from .live import Live
-from .loaders import Feeding, Loaders
 from .machine import Machine, pretended_machine
-from .metrics import go_without_metrics
-from .micro_batches import MicroBatches
-from .passes_in_a_row import PassesInARow
-from .placeholders import Values
-from .preloading import preload
-from .process_group import processes_joined
+from .process.deepspeed import follow_deepspeed
+from .process.fork import Done, Fork, last_words, watch
+from .process.metrics import go_without_metrics
+from .process.passes_in_a_row import PassesInARow
+from .process.preloading import preload
+from .process.running import ProgramSteps
+from .process.sandbox import keep_quiet
+from .process.unlike_steps import STEPS, unlike
 from .program import Program
-from .quiet import keep_quiet
-from .running import ProgramSteps
-from .seen import classes_of, seen
-from .unlike_steps import STEPS, unlike
+from .trace_report import classes_of, seen
+from .values.placeholders import Values
 
 MAX_WAIT_SECONDS = 600.0
 """Time that a script may take to its first step, and from one to the next. It loads its data, and

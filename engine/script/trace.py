@@ -29,22 +29,22 @@ from ..tracing.excerpts import snapshot
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
-from .causes import missing_package, wants_network
+from .data.loaders import Feeding
+from .devices.process_group import processes_joined
+from .devices.sparse import WHY, names_sparse
 from .factory import TRACING, Factory, ScriptFailed
-from .largest_values import settle
 from .live import Live
-from .loaders import Feeding
 from .machine import fresh_accelerate, pretended_machine
 from .phase_peaks import WholeRun
-from .placeholders import BeginWith, DependsOnValues, Line, Values, first_that_runs
-from .process_group import processes_joined
+from .process.causes import missing_package, wants_network
+from .process.steps import ScriptSteps
+from .process.unlike_steps import STEPS, unlike
 from .program import Program
 from .program_trace import begin_trace, find_loaders
 from .request import Script
-from .seen import classes_of, seen, values_read
-from .sparse import WHY, names_sparse
-from .steps import ScriptSteps
-from .unlike_steps import STEPS, unlike
+from .trace_report import classes_of, seen, values_read
+from .values.largest_values import settle
+from .values.placeholders import BeginWith, DependsOnValues, Line, Values, first_that_runs
 from .whole_run import follow_run
 
 

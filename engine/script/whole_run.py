@@ -32,23 +32,23 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.operations import tensors_in
 from ..versions.loaded_modules import namespace
 from ..versions.patches import patch_for_good
-from .deepspeed import follow_deepspeed
-from .early_evaluation import EVALUATED_BATCHES
-from .evaluated import batches_of
-from .fork import watch
-from .largest_samples import MAX_DIFFERENT
-from .lasting_changes import before_lasting_changes
-from .later_epochs import LaterEpochs
+from .data.early_evaluation import EVALUATED_BATCHES
+from .data.evaluated import batches_of
+from .data.largest_samples import MAX_DIFFERENT
+from .data.later_epochs import LaterEpochs
 from .live import Live
 from .machine import Machine, pretended_machine
 from .on_import import when_imported
 from .phase_peaks import Peak, Saved, WholeRun
-from .placeholders import Values, first_that_runs
-from .preloading import preload
+from .process.deepspeed import follow_deepspeed
+from .process.fork import watch
+from .process.lasting_changes import before_lasting_changes
+from .process.preloading import preload
+from .process.unlike_steps import STEPS
 from .program import Program
 from .program_trace import End, Refuse, Tracing, begin_cutting
-from .reading_places import ReadingPlaces, reading_place
-from .unlike_steps import STEPS
+from .values.placeholders import Values, first_that_runs
+from .values.reading_places import ReadingPlaces, reading_place
 
 FOLLOWED_SECONDS = 120.0
 """Time that a program may take after its traced steps."""

@@ -21,8 +21,8 @@ from ..interface.workload import Workload
 from ..tracing.every_batch import NotAffine
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from .batch_rule import LOW, trace_every_batch_size
-from .fullest import FullestStage, candidates
 from .lengths import OfEveryLength
+from .pipeline_stages import FullestStage, candidates
 from .shallow_models import ShallowModels
 from .shared import CachedOnDisk, SharedTraces
 from .source import Alone, ByMicroBatches, Kept, TraceSource

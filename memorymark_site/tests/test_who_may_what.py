@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from analyses import queries
 from analyses.models import Node, QueryKind, Status
-from analyses.pages import sharing
+from analyses.pages.analysis import sharing
 from analyses.pages.history import views
 from analyses.queries import predictable
 from analyses.tests.factories import make_analysis, make_result, make_user, make_viewer

@@ -10,7 +10,7 @@ from django.urls import reverse
 from analyses.figures.chips import chips_of, name_of
 from analyses.models import Status
 from analyses.notifications.message import of_ended
-from analyses.pages.sharing import create_link
+from analyses.pages.analysis.sharing import create_link
 from analyses.tests.factories import make_analysis, make_request, make_result
 from analyses.tests.first_version import NEW_IN_WORKLOADS
 

@@ -33,8 +33,8 @@ from analyses.models import (
     Status,
 )
 from analyses.notifications.message import of_ended
+from analyses.pages.analysis.sharing import create_link
 from analyses.pages.new.values import default_values
-from analyses.pages.sharing import create_link
 from analyses.tests.factories import lease_on, make_analysis, make_request, make_result, make_user
 from analyses.tests.query_answers import answer_next, plan_with_answers, take_next
 from analyses.tests.text_answers import make_text_analysis

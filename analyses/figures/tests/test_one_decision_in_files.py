@@ -14,7 +14,7 @@ from django.test import Client
 from analyses.figures.tests.test_one_decision import MOVES, _text, decided, figures, finish
 from analyses.models import Analysis, Node
 from analyses.notifications.message import of_ended
-from analyses.pages.sharing import create_link
+from analyses.pages.analysis.sharing import create_link
 from analyses.tests.factories import make_result
 from engine.core.numbers import times, usd
 

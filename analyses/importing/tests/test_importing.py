@@ -10,7 +10,7 @@ from analyses.importing.tests.pushed_documents import (
     pushed_measurement,
     pushed_texts,
 )
-from analyses.lab import save_settings
+from analyses.lab.settings import save_settings
 from analyses.models import (
     Analysis,
     CountedSavings,

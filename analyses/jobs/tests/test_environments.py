@@ -24,7 +24,7 @@ from analyses.jobs.engine_process import Engines
 from analyses.jobs.queue import WORKERS, LabBroker
 from analyses.jobs.tests.queueing import next_job
 from analyses.models import Analysis, Node, Status
-from analyses.pages.analysis_page import LONG_WAIT_SECONDS, state_of
+from analyses.pages.analysis.views import LONG_WAIT_SECONDS, state_of
 from analyses.tests.factories import make_analysis, make_request
 from engine.core.errors import EngineError, InvalidInput
 from engine.versions import software

@@ -10,8 +10,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from analyses import lab
 from analyses.jobs import notifications
+from analyses.lab import settings as lab
 from analyses.models import (
     Analysis,
     Channel,

@@ -32,7 +32,7 @@ from analyses.pages.compare.releases import ReleaseChange, release_change
 from analyses.pages.compare.rows import ComparisonRow, answer_rows, setting_rows
 from analyses.pages.compare.scatter import scatter_of
 from analyses.pages.compare.verdict import verdict
-from analyses.pages.hearing import hear
+from analyses.pages.long_poll import hear
 from analyses.selectors import visible_to
 
 

@@ -11,6 +11,7 @@ from django import forms
 from django.db.models import QuerySet
 
 from analyses.formatting import model_name
+from analyses.lab.projects import NO_PROJECT, projects_in_use
 from analyses.models import Analysis, Project, Status
 from analyses.pages.history import columns, in_use
 from analyses.pages.history.groups import GROUPED_BY
@@ -23,7 +24,6 @@ from analyses.pages.history.search import (
     until,
 )
 from analyses.pages.history.terms import Key
-from analyses.projects import NO_PROJECT, projects_in_use
 from engine.versions.software import format_versions, parse
 
 MAX_SEARCH_LENGTH = 200

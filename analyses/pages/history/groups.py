@@ -10,9 +10,9 @@ from typing import Any
 from django.db.models import Count, Q, QuerySet, Sum
 
 from analyses.formatting import model_name
+from analyses.lab.projects import NO_PROJECT
 from analyses.models import Analysis
 from analyses.pages.history import in_use
-from analyses.projects import NO_PROJECT
 from analyses.selectors import kept_if_large
 from memorymark_site.operations import csv_text
 

@@ -16,9 +16,9 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from analyses.bodies import storable
+from analyses.lab.projects import BadProject, project_name
 from analyses.models import Analysis, Note, Tag
 from analyses.pages.access import MemberRequest, find_analysis
-from analyses.projects import BadProject, project_name
 from memorymark_site.accounts.roles import Role, needs
 
 MAX_TAGS = 20

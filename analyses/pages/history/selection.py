@@ -17,6 +17,7 @@ from django.utils.text import get_text_list
 from django.views.decorators.http import require_http_methods, require_safe
 
 from analyses import services
+from analyses.lab.projects import projects_in_use
 from analyses.models import FINAL_STATUSES, Analysis, LogLine, Note, ShareLink, Trial
 from analyses.pages.access import MemberRequest
 from analyses.pages.history.address import query_of
@@ -28,7 +29,6 @@ from analyses.pages.history.labels import (
     remove_tags,
 )
 from analyses.permissions import may_change
-from analyses.projects import projects_in_use
 from analyses.savings.aggregation import recounting
 from analyses.selectors import visible_to
 from memorymark_site.accounts import audit

@@ -15,7 +15,8 @@ from django.db import transaction
 from analyses import services
 from analyses.formatting import plain_number
 from analyses.jobs import lab_state
-from analyses.lab import LAB_DEFAULTS, lab_settings
+from analyses.lab.projects import projects_in_use
+from analyses.lab.settings import LAB_DEFAULTS, lab_settings
 from analyses.models import Analysis
 from analyses.pages.history.labels import ProjectField, add_tags
 from analyses.pages.new.combinations import combinations
@@ -41,7 +42,6 @@ from analyses.pages.new.widgets import (
     ticks,
     timm_names,
 )
-from analyses.projects import projects_in_use
 from analyses.results.recipes import FRAMEWORK_LABEL, read_beside, stored
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput

@@ -10,7 +10,7 @@ from typing import Any
 from django import forms
 
 from analyses.formatting import plain_number
-from analyses.lab import lab_assumptions
+from analyses.lab.settings import lab_assumptions
 from analyses.pages.new.form import BATCH_OF, NO_BATCH, AnalysisForm
 from analyses.pages.new.questions import Question
 from analyses.pages.new.widgets import OTHER_MODEL

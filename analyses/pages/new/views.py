@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from analyses import queries, services
 from analyses.figures.settings import asked_fields
 from analyses.formatting import local_gpu
-from analyses.lab import PRICE
+from analyses.lab.settings import PRICE
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.new.form import PROJECT, AnalysisForm

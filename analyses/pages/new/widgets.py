@@ -12,7 +12,7 @@ from django import forms
 from analyses.charts.gpu_map import short_name
 from analyses.formatting import local_gpu
 from analyses.jobs import lab_state
-from analyses.lab import HeldPrice, key_of, prices
+from analyses.lab.settings import HeldPrice, key_of, prices
 from analyses.models import Node
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput

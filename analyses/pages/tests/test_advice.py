@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from analyses.jobs import lease
 from analyses.jobs.engine_output import Failure
-from analyses.lab import set_price
+from analyses.lab.settings import set_price
 from analyses.models import Analysis, Node, Query, QueryKind, Status
-from analyses.pages.ladder import STARTS_WITHIN, Advice, advice_of, ladder_of
+from analyses.pages.analysis.ladder import STARTS_WITHIN, Advice, advice_of, ladder_of
 from analyses.pages.tests.reading import ADVICE, HTMX, advice_section, advice_url
 from analyses.tests.factories import make_analysis, make_request, make_user
 from analyses.tests.query_answers import RUNGS, answer_next, make_plan, make_rung, take_next

@@ -13,8 +13,8 @@ from analyses import services
 from analyses.jobs import lease, worker
 from analyses.jobs.nodes import environment_here
 from analyses.models import Analysis, Status
-from analyses.pages.analysis_page import LONG_WAIT_SECONDS, state_of
-from analyses.pages.answer import environment_rows, global_batch_advice, verdict_of
+from analyses.pages.analysis.answer import environment_rows, global_batch_advice, verdict_of
+from analyses.pages.analysis.views import LONG_WAIT_SECONDS, state_of
 from analyses.savings.estimate import estimate_figures
 from analyses.tests.factories import (
     make_analysis,

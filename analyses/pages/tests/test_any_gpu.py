@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 
 from analyses import services
 from analyses.jobs import lease
-from analyses.lab import set_price
+from analyses.lab.settings import set_price
 from analyses.models import Analysis, CountedSavings, Job
 from analyses.queries import has_advice
 from analyses.tests.factories import make_request, make_result

@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from analyses.models import Analysis, Status
-from analyses.pages import hearing
+from analyses.pages import long_poll
 from analyses.pages.tests.compared import html_of, ids, make
 from analyses.tests.factories import make_analysis
 
@@ -16,7 +16,7 @@ from analyses.tests.factories import make_analysis
 @pytest.fixture
 def running(member: User, monkeypatch: pytest.MonkeyPatch) -> list[Analysis]:
     """One that has an answer, one that failed, one that runs and one that waits."""
-    monkeypatch.setattr(hearing, "HELD_SECONDS", 0.1)
+    monkeypatch.setattr(long_poll, "HELD_SECONDS", 0.1)
     unanswered = (Status.FAILED, Status.RUNNING, Status.QUEUED)
     return [make(member), *(make_analysis(member, status) for status in unanswered)]
 

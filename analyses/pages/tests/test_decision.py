@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from analyses.pages.decision import decision_of
+from analyses.pages.analysis.decision import decision_of
 from analyses.tests.factories import make_request, make_result
 from analyses.tests.query_answers import make_moved_result
 from engine.interface.result import AnalysisResult, Comparison

@@ -11,8 +11,8 @@ from django.test import Client
 
 from analyses.charts.breakdown import memory_bars
 from analyses.models import Status
-from analyses.pages.first_screen import FirstScreen, first_screen
-from analyses.pages.sharing import create_link
+from analyses.pages.analysis.first_screen import FirstScreen, first_screen
+from analyses.pages.analysis.sharing import create_link
 from analyses.savings.estimate import estimate_figures
 from analyses.tests.factories import make_analysis, make_request, make_result, make_trial
 from analyses.tests.query_answers import make_moved_result

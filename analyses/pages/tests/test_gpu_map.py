@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyses.charts.gpu_map import HEIGHT, LEFT, RIGHT, GpuMap, Prices, frontier_of, gpu_maps
-from analyses.pages.gpu_rows import GpuRow
+from analyses.pages.analysis.gpu_rows import GpuRow
 
 
 def row(

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from analyses.models import Node
-from analyses.pages.host_memory import beside_nodes
+from analyses.pages.analysis.host_memory import beside_nodes
 from analyses.tests.factories import make_result
 from engine.core.sizes import GIB
 from engine.interface.result import Phase, PhaseName

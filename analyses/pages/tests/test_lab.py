@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from analyses import lab as lab
 from analyses import services
 from analyses.figures.settings import settings_of
-from analyses.lab import price_of, prices
+from analyses.lab import settings as lab
+from analyses.lab.settings import price_of, prices
 from analyses.models import Analysis, LabSettings, Node
 from analyses.pages.new.values import default_values, values_of
 from analyses.tests.factories import make_analysis, make_request, make_user

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from analyses import lab as lab
-from analyses.lab import lab_settings, price_of
+from analyses.lab import settings as lab
+from analyses.lab.settings import lab_settings, price_of
 from analyses.models import GpuPrice, LabSettings, Node
 from analyses.pages.tests.reading import HTMX
 from analyses.tests.factories import make_user

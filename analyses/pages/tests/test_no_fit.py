@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from analyses.models import Analysis, Node, QueryKind, Status
-from analyses.pages.no_fit import no_fit_of
+from analyses.pages.analysis.no_fit import no_fit_of
 from analyses.tests.factories import add_trial, make_analysis, make_request, make_trial
 from analyses.tests.query_answers import answer_next, make_plan, make_rung
 from engine.core.errors import DoesNotFit

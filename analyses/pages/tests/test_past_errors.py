@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from analyses.jobs.tests.test_measured_steps import _measured
 from analyses.models import Analysis, Status
-from analyses.pages.past_errors import ErrorRow, past_errors
+from analyses.pages.analysis.past_errors import ErrorRow, past_errors
 from analyses.results.stored import result_of
 from analyses.tests.factories import make_analysis, make_request, make_result, make_trial
 from analyses.training_runs.services import store_report

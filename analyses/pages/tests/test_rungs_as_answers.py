@@ -11,7 +11,7 @@ from django.test import Client
 
 from analyses import services
 from analyses.models import Analysis, Decided, Node, Query, QueryKind, Status
-from analyses.pages.ladder import ladder_of
+from analyses.pages.analysis.ladder import ladder_of
 from analyses.pages.tests.reading import advice_section, advice_url
 from analyses.results.decided import RESULT_COLUMNS, own_columns
 from analyses.tests.factories import make_analysis, make_request, make_result

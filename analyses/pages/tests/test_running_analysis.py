@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyses.models import Analysis, Status
-from analyses.pages import analysis_page as views
-from analyses.pages.analysis_page import NOTHING, Progress
+from analyses.pages.analysis import views as views
+from analyses.pages.analysis.views import NOTHING, Progress
 from analyses.pages.tests.reading import html_of
 from analyses.tests.factories import add_log, add_trial, make_analysis, make_result, make_trial
 from analyses.tests.text_answers import make_text_analysis

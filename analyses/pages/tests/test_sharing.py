@@ -15,7 +15,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from analyses.models import Analysis, ShareLink, Status
-from analyses.pages import sharing
+from analyses.pages.analysis import sharing
 from analyses.pages.history.labels import write_labels
 from analyses.tests.factories import add_log, make_analysis, make_result, make_user
 

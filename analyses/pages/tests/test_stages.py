@@ -13,7 +13,7 @@ from django.utils import timezone
 from analyses.jobs.engine_output import EngineOutput, QueryOutput, parse
 from analyses.jobs.engine_process import Line
 from analyses.models import Analysis, LogLine, Status
-from analyses.pages.stages import stages_of
+from analyses.pages.analysis.stages import stages_of
 from analyses.tests.factories import make_analysis, make_request, make_result
 from engine.events import Log, Stage, about, seconds_left, to_json_line
 

@@ -21,7 +21,7 @@ from engine.measurement import child, loader, parent
 from engine.measurement.parent import OutOfTime, measure, run_together
 from engine.measurement.protocol import TrialOrder, order_line
 from engine.measurement.trial_process import Ended, TrialProcess, libraries
-from engine.script.fork import Done, in_a_fork
+from engine.script.process.fork import Done, in_a_fork
 from engine.tests.shared import SMALL_BERT
 
 ROOT = Path(__file__).parents[3]

@@ -18,7 +18,7 @@ from engine.measurement.protocol import TrialOrder
 from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import predict_trial
 from engine.tests.small import SMALL
-from engine.traces.fullest import candidates
+from engine.traces.pipeline_stages import candidates
 from engine.traces.tracer import trace
 from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour

@@ -15,9 +15,9 @@ from ...core.sizes import gib
 from ...gpus import Gpu
 from ...interface.result import Phase, PhaseName
 from ...interface.trial import Source, Trial
-from ...script.early_evaluation import EVALUATED_BATCHES
+from ...script.data.early_evaluation import EVALUATED_BATCHES
+from ...script.data.later_epochs import NEWS
 from ...script.factory import Factory
-from ...script.later_epochs import NEWS
 from ...script.phase_peaks import Peak, Saved, WholeRun
 from ...script.program_trace import EVALUATES
 from ...script.request import Script

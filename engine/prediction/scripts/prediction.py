@@ -15,8 +15,8 @@ from ...parallel.interconnect import nccl_bytes
 from ...script.batch_sizes import TracesOnGpus
 from ...script.identity import hash_of_traces
 from ...script.request import ScriptRequest
-from ...script.seen import about_the_trace
 from ...script.trace import CannotTrace
+from ...script.trace_report import about_the_trace
 from ...traces.source import TraceSource
 from ...tracing.unsure import peak_interval
 from ..correction import UNCORRECTED, Correction

@@ -14,7 +14,8 @@ from engine.interface.result import PhaseName
 from engine.interface.trial import Source, Trial
 from engine.prediction.phases import judged_by
 from engine.prediction.scripts.phases import NOT_FOLLOWED, ScriptPhases
-from engine.script import later_epochs, whole_run
+from engine.script import whole_run
+from engine.script.data import later_epochs
 from engine.script.phase_peaks import Peak, WholeRun
 from engine.script.program import Program
 from engine.script.request import ScriptRequest

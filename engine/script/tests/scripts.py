@@ -12,8 +12,8 @@ from engine.interface.trial import Trial
 from engine.measurement import cpu, programs
 from engine.measurement.protocol import TrialOrder
 from engine.script.factory import Factory
-from engine.script.fork import Done, in_a_fork
 from engine.script.machine import pretended_machine
+from engine.script.process.fork import Done, in_a_fork
 from engine.script.program import Program
 from engine.tracing.lowering import cuda_behaviour
 

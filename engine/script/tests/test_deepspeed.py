@@ -17,8 +17,14 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
 from engine.parallel.zero_division import Division
-from engine.script.deepspeed_config import batch_sizes, division_of, fields_of, not_followed, read
 from engine.script.on_import import when_imported
+from engine.script.process.deepspeed_config import (
+    batch_sizes,
+    division_of,
+    fields_of,
+    not_followed,
+    read,
+)
 from engine.script.program import Program
 from engine.script.tests.scripts import A10
 from engine.script.trace import CannotTrace, trace_script

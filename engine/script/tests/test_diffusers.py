@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.core.errors import NotPredictable
-from engine.script.in_libraries import Replacing
+from engine.script.libraries.in_libraries import Replacing
 from engine.script.machine import pretended_machine
 from engine.script.tests.scripts import A10
 

@@ -15,11 +15,11 @@ from engine.measurement.programs import run_program
 from engine.measurement.protocol import TrialOrder
 from engine.prediction.tests.test_script_phases import SCRIPT, WIDTH
 from engine.script import whole_run
-from engine.script.fork import Done, in_a_fork
+from engine.script.process.fork import Done, in_a_fork
+from engine.script.process.unlike_steps import STEPS
 from engine.script.program import Program
 from engine.script.tests.scripts import real
 from engine.script.trace import follow, follow_script
-from engine.script.unlike_steps import STEPS
 from engine.tests.shared import slow
 
 pytestmark = pytest.mark.torch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.script.feeding import BatchesRead
+from engine.script.data.feeding import BatchesRead
 
 TRAIN, HELD_OUT, IMAGES = range(3)
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine.interface.result import PhaseName
 from engine.prediction.scripts.phases import ScriptPhases
-from engine.script.later_epochs import LaterEpochs
+from engine.script.data.later_epochs import LaterEpochs
 from engine.script.phase_peaks import Peak, WholeRun
 from engine.script.program import Program
 from engine.script.request import ScriptRequest

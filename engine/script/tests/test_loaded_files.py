@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from engine.script.cuda_device import on_gpu
+from engine.script.devices.cuda_device import on_gpu
 from engine.script.machine import pretended_machine
 from engine.script.program import Program
 from engine.script.tests.scripts import A10, real

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from engine.script.deepspeed import _take_its_place
+from engine.script.devices.sharding import followed_shards
+from engine.script.libraries.pretrained import without_weights
 from engine.script.on_import import when_imported
-from engine.script.pretrained import without_weights
-from engine.script.sharding import followed_shards
+from engine.script.process.deepspeed import _take_its_place
 from engine.step.transformers_versions import forget_cached
 from engine.step.values_in_models import known_in_models
 from engine.traces.machine import known_values

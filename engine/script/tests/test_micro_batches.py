@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from engine.script.micro_batches import MicroBatches
+from engine.script.libraries.micro_batches import MicroBatches
 from engine.script.program import Program
 from engine.script.tests.scripts import A10
 from engine.script.trace import trace_script

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.script.nested import PADDED
+from engine.script.devices.nested import PADDED
 from engine.script.tests.scripts import A10, written
 from engine.script.trace import trace_script
 

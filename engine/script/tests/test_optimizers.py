@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.script import paged_state
+from engine.script.libraries import paged_state
+from engine.script.libraries.paged_state import PAGED
 from engine.script.machine import pretended_machine
-from engine.script.paged_state import PAGED
 from engine.script.request import ScriptRequest
 from engine.script.tests.scripts import A10, written
 from engine.script.trace import trace_script

@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from engine.core.errors import InvalidInput
-from engine.script.loaders import ENOUGH_BATCHES, Loaders
-from engine.script.own_batches import OwnBatches, chooses_itself
+from engine.script.data.loaders import ENOUGH_BATCHES, Loaders
+from engine.script.data.own_batches import OwnBatches, chooses_itself
 from engine.script.program import Program
 from engine.script.request import ScriptRequest
 from engine.script_analysis import predict_script

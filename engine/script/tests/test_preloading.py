@@ -11,7 +11,7 @@ import pytest
 
 from engine.core.errors import EngineError
 from engine.gpus import GPUS
-from engine.script import preloading
+from engine.script.process import preloading
 from engine.script.program import Program
 from engine.script.tests.scripts import A10
 from engine.script.tests.test_program_traced import loop

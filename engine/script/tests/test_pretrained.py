@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel, PreTrainedModel
 from engine.core.errors import NotPredictable
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
-from engine.script import loading_arguments
+from engine.script.libraries import loading_arguments
 from engine.script.machine import Machine, pretended_machine
 from engine.script.tests.scripts import A10, written
 from engine.script.trace import CannotTrace, trace_script

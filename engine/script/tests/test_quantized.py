@@ -16,8 +16,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from engine.core.errors import EngineError, NotPredictable
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
-from engine.script import quantized
-from engine.script.cuda_device import on_gpu
+from engine.script.devices.cuda_device import on_gpu
+from engine.script.libraries import quantized
 from engine.script.machine import Machine, pretended_machine
 from engine.script.tests.scripts import A10, written
 from engine.script.trace import trace_script

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.core.errors import NotPredictable
-from engine.script.cuda_device import on_gpu
+from engine.script.devices.cuda_device import on_gpu
 from engine.script.machine import pretended_machine
 from engine.script.tests.scripts import A10, written
 from engine.script.trace import trace_script

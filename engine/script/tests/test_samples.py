@@ -21,9 +21,9 @@ from engine.core.errors import InvalidInput
 from engine.core.parsing import collect
 from engine.interface.trial import Source
 from engine.models.tasks import SizeLimits
-from engine.script import sample_files as sample_texts
-from engine.script import samples as samples
-from engine.script.samples import (
+from engine.script.data import sample_files as sample_texts
+from engine.script.data import samples as samples
+from engine.script.data.samples import (
     above,
     input_size,
     padded,

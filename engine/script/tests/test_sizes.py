@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 from engine.script.batch_sizes import trace_script_at_every_batch_size
-from engine.script.largest_samples import (
+from engine.script.data.largest_samples import (
     LargestSamples,
     own_draws,
     sample_at,

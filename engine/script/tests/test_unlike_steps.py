@@ -10,7 +10,7 @@ import engine
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.script.batch_sizes import trace_script_at_every_batch_size
-from engine.script.compiled import COMPILED, SCRIPTED
+from engine.script.devices.compiled import COMPILED, SCRIPTED
 from engine.script.tests.scripts import A10, ADAM, LINEAR, linear, written
 from engine.script.trace import trace_script
 from engine.tests.shared import slow

@@ -10,12 +10,12 @@ import torch
 
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
-from engine.script import placeholders
 from engine.script import trace as tracing
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import Factory
 from engine.script.tests.scripts import A10, on_a10, written
 from engine.script.trace import CannotTrace, trace_script
+from engine.script.values import placeholders
 
 READING = """
 import torch

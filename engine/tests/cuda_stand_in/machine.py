@@ -13,9 +13,9 @@ import torch
 
 from engine.allocator.caching import AllocatorOutOfMemory, CachingAllocator
 from engine.gpus import GPUS
-from engine.script.cuda_device import DeviceMode, on_gpu, placing_tensors
-from engine.script.cuda_functions import DeviceProperties, catalogue_gpu
-from engine.script.cuda_functions import Event as DoneEvent
+from engine.script.devices.cuda_device import DeviceMode, on_gpu, placing_tensors
+from engine.script.devices.cuda_functions import DeviceProperties, catalogue_gpu
+from engine.script.devices.cuda_functions import Event as DoneEvent
 from engine.tracing.operations import tensors_in
 
 GPU = GPUS["a10"]

@@ -18,7 +18,7 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source
 from engine.interface.workload import Workload
 from engine.prediction.kernels import Kind, kernel_of
-from engine.script.compiled import COMPILED
+from engine.script.devices.compiled import COMPILED
 from engine.script.tests.scripts import written
 from engine.script.trace import CannotTrace, trace_script
 from engine.tests.shared import slow, small_workload

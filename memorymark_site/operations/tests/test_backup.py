@@ -42,7 +42,7 @@ from analyses.models import (
     Tag,
 )
 from analyses.notifications import channels
-from analyses.pages import sharing
+from analyses.pages.analysis import sharing
 from analyses.tests.factories import (
     add_log,
     make_analysis,

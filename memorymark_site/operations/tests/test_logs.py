@@ -18,7 +18,7 @@ from django.test import Client
 
 from analyses.jobs import worker
 from analyses.models import Analysis, NotificationChoices, Status
-from analyses.pages import sharing
+from analyses.pages.analysis import sharing
 from analyses.tests.factories import make_analysis, make_user
 from memorymark_site.accounts import invitations
 from memorymark_site.accounts.models import ApiToken

@@ -22,7 +22,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from analyses.models import Status
-from analyses.pages import sharing
+from analyses.pages.analysis import sharing
 from analyses.tests.factories import make_analysis, make_user
 from memorymark_site.accounts import devices, invitations, members
 from memorymark_site.accounts.models import ApiToken

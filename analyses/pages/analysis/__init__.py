@@ -1,0 +1,1 @@
+"""The page of an analysis, and the parts it is made of."""

@@ -1,0 +1,1 @@
+"""Data of a script: its loaders, its samples, its evaluations and epochs."""

@@ -1,0 +1,1 @@
+"""GPUs and processes that are not there, as a script sees them."""

@@ -1,0 +1,1 @@
+"""Packages that scripts load models and train with, as they behave while traced."""

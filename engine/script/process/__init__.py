@@ -1,0 +1,1 @@
+"""The process that a script runs in: its start, its steps, and what it may not do."""
