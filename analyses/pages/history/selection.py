@@ -97,7 +97,7 @@ def choose(request: MemberRequest) -> HttpResponse:
         raise Http404("Unknown action.")
     back = request.GET.get("back", "")
     try:
-        ids = ids_from(",".join(request.GET.getlist("ids")))
+        ids = _ids_of(request)
     except BadSelection as error:
         messages.warning(request, str(error))
         return redirect(_address(back))
@@ -228,9 +228,14 @@ def _reason_to_keep(user: User, analysis: Analysis) -> str:
     return "" if analysis.is_final else "it has not finished; cancel it first"
 
 
+def _ids_of(request: MemberRequest) -> list[int]:
+    """The ids of an address, whether it lists them in one value or in several."""
+    return ids_from(",".join(request.GET.getlist("ids")))
+
+
 def _selected(request: MemberRequest) -> list[Analysis]:
     try:
-        return selected(request.user, ids_from(request.GET.get("ids", "")))
+        return selected(request.user, _ids_of(request))
     except BadSelection as error:
         raise Http404(str(error)) from error
 

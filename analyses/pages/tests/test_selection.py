@@ -76,6 +76,13 @@ def test_the_bar_leads_to_the_actions_page(page: Client) -> None:
     assert page.get(reverse("analyses:selection"), {"action": "frame"}).status_code == 404
 
 
+def test_an_address_may_repeat_its_ids(page: Client, member: User) -> None:
+    analyses = [make_analysis(member, Status.SUCCEEDED) for _ in range(2)]
+    first, second = (analysis.pk for analysis in analyses)
+    page.post(f"{reverse('analyses:delete')}?ids={first}&ids={second}")
+    assert left() == set()
+
+
 def test_without_a_selection_the_history_comes_back_with_a_message(page: Client) -> None:
     query = {"action": "delete", "back": "model=bert&next=//evil.example"}
     response = page.get(reverse("analyses:selection"), query, follow=True)
