@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
@@ -59,6 +59,9 @@ from .requested_gpu import price_per_hour
 from .step_time import host_decides, predict_step_seconds, ratio_span
 
 _NOT_PREDICTED = "such a step depends on the values of tensors, which a prediction does not have"
+
+_CURVE_FROM = 2
+"""A batch of 1 has a trace of its own, a sixth of the time that a ladder takes for one point."""
 
 
 def _quiet(_event: Event) -> None:
@@ -157,13 +160,15 @@ class Climb:
         if not moves and self.starts:
             request = replace(request, current_batch_size=None)
         prediction = self.prediction(request) if moves or self.starts else self._unchanged
-        found = predict_findings(prediction, _quiet, refusal=self._refusal)
+        search = partial(
+            predict_findings, prediction, _quiet, refusal=self._refusal, curve_from=_CURVE_FROM
+        )
+        found = search()
         loses_batch = (found.safe_batch_size or 0) < self.request.known_batch_size
         reached = self._at_its_batch(moves, rung, prediction, found)
         kept = None
         if moves and not loses_batch and reached.keeps_global_batch is False:
-            found_there = predict_findings(prediction, _quiet, refusal=self._refusal, stays=True)
-            there = self._at_its_batch(moves, rung, prediction, found_there)
+            there = self._at_its_batch(moves, rung, prediction, search(stays=True))
             kept = there if there.keeps_global_batch else None
         return Reached(
             reached,

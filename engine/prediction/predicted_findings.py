@@ -35,6 +35,7 @@ def predict_findings(
     *,
     refusal: Callable[[Trial], DoesNotFit] | None = None,
     stays: bool = False,
+    curve_from: int = 1,
 ) -> Findings:
     """Search for the limit and for the batch to recommend, for a model or a script.
 
@@ -45,6 +46,7 @@ def predict_findings(
         refusal: Makes the error to raise if the smallest batch, whose trial it is given, does not
             fit; by default the prediction's own.
         stays: Whether the current batch, which fits, is to be kept.
+        curve_from: Smallest batch of the curve, where larger ones fit too.
 
     Raises:
         DoesNotFit: The refusal.
@@ -74,7 +76,7 @@ def predict_findings(
     waits = compared.batch_size if times[0].launch_limited else None
     points = outcome.in_order
     if not step.alone:
-        points = curve(prediction.predict, outcome, limits.batch_multiple)
+        points = curve(prediction.predict, outcome, limits.batch_multiple, curve_from)
     found = Findings(
         gpu=gpu_facts(gpu),
         outcome=outcome,
@@ -148,13 +150,14 @@ def format_trial(trial: Trial) -> str:
     return f"{', '.join(parts)} ({trial.source})"
 
 
-def curve(predict: Probe, outcome: SearchOutcome, multiple: int) -> list[Trial]:
+def curve(predict: Probe, outcome: SearchOutcome, multiple: int, smallest: int = 1) -> list[Trial]:
     """Trials from a small batch to a little beyond the limit, for a chart.
 
     They are spaced evenly, at friendly sizes where these are multiples, and at each power of two.
     """
     end = min(math.ceil(outcome.next_batch_size * 1.1), MAX_BATCH_SIZE)
-    multiples = range(multiple, end + 1, multiple)
+    smallest = min(smallest, outcome.next_batch_size - 1)
+    multiples = [size for size in range(multiple, end + 1, multiple) if size >= smallest]
     sizes = [size for size in multiples if is_friendly(size)] or multiples
     even = [end * point / _CURVE_POINTS for point in range(1, _CURVE_POINTS + 1)]
     chosen = {sizes[max(0, bisect_right(sizes, point) - 1)] for point in even}
