@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
+from mimetypes import guess_type
 from numbers import Number
 from statistics import fmean, pstdev
 from typing import Any
@@ -228,11 +229,14 @@ def _numbers(shapes: Shapes) -> int:
 
 
 def _shapes(sample: Any, place: tuple[object, ...] = ()) -> Shapes:
-    """Shapes of tensors, arrays, lists of numbers and texts; of other things, none."""
+    """Shapes of tensors, arrays, lists of numbers and texts; of other things, none.
+
+    The name of an image's file, which data sets return beside it, is no text to learn from.
+    """
     if isinstance(sample, torch.Tensor | numpy.ndarray):
         return {place: tuple(sample.shape)}
     if isinstance(sample, str | bytes):
-        return {place: (len(sample),)}
+        return {} if _names_a_file(sample) else {place: (len(sample),)}
     if isinstance(sample, Mapping):
         parts = list(sample.items())
     elif isinstance(sample, list | tuple):
@@ -242,3 +246,11 @@ def _shapes(sample: Any, place: tuple[object, ...] = ()) -> Shapes:
     else:
         return {}
     return {at: shape for key, part in parts for at, shape in _shapes(part, (*place, key)).items()}
+
+
+def _names_a_file(text: str | bytes) -> bool:
+    """Whether a text is the name of a file with an image, a sound or a film."""
+    if isinstance(text, bytes) or len(text.split()) != 1:
+        return False
+    kind, _ = guess_type(text)
+    return kind is not None and kind.startswith(("image/", "audio/", "video/"))

@@ -51,6 +51,13 @@ class _Epoch:
     largest: Batch
     differ: bool
 
+    @property
+    def said(self) -> str:
+        """The largest batch in words; numbers go with the batch size unless batches differ."""
+        if not self.differ:
+            return "the largest of an epoch"
+        return f"the largest of {self.count:,} ({len(self.largest):,} samples)"
+
 
 class OwnBatches:
     """Finds the largest batch of each sampler that is not one of PyTorch's.
@@ -84,8 +91,7 @@ class OwnBatches:
             if found is not None:
                 self.caveats.append(
                     f"{type(sampler).__name__} chooses the samples of a batch: every traced batch "
-                    f"is the largest of {found.count:,} ({len(found.largest):,} samples), so "
-                    "memory and time are those of the worst one."
+                    f"is {found.said}, so memory and time are those of the worst one."
                 )
         return self._epochs[id(sampler)]
 

@@ -69,6 +69,8 @@ def test_batches_of_one_number_of_samples_lie_on_a_line() -> None:
     own = OwnBatches()
     assert own.chosen_by(ByTokens([[0, 1], [3, 4], [5]]), Sentences())
     assert not own.differ
+    (caveat,) = own.caveats
+    assert "largest of an epoch" in caveat  # the answer is for another number of samples
 
 
 @pytest.mark.parametrize("batches", [[], [[(0, 64), (1, 64)]], [0, 1]])

@@ -138,6 +138,7 @@ def chosen_of(data: object, batch_size: int = 2) -> list[int]:
         lambda n: {"text": "a" * n, "label": 1},
         lambda n: (torch.ones(n, dtype=torch.long), 0),
         lambda n: (torch.ones(n), 16_000, "a"),
+        lambda n: (torch.ones(n), "/data/" + "1" * (10 - n) + ".flac"),
         lambda n: (torch.ones(3, n, 5), {"boxes": [1.0] * 4}),
         lambda n: [torch.ones(5, 3), {"boxes": torch.ones(n, 4)}],
         lambda n: [1] * n,
@@ -155,7 +156,15 @@ def test_a_batch_has_the_largest_in_each_dimension() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [[{"input_ids": [1, 2]}] * 4, [1, 2.5, 7], [*[[1]] * 16, None], [object()] * 4, []]
+    "data",
+    [
+        [{"input_ids": [1, 2]}] * 4,
+        [1, 2.5, 7],
+        [*[[1]] * 16, None],
+        [object()] * 4,
+        [],
+        [(torch.ones(3, 8, 8), f"images/{10**n}.jpg") for n in range(4)],
+    ],
 )
 def test_data_of_one_size_are_left_as_they_are(data: object) -> None:
     assert chosen_of(data) == [0, 1]

@@ -359,6 +359,29 @@ def test_a_larger_batch_may_check_values_that_a_smaller_one_does_not(folder: Pat
     assert found.peak_by_category() == trace_script(factory, 32, A10).peak_by_category()
 
 
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The batch size of each trace that is made."""
+    sizes: list[int] = []
+    trace_once = tracing._trace
+
+    def counted(factory: Factory, batch_size: int, *args: object, **kwargs: object) -> object:
+        sizes.append(batch_size)
+        return trace_once(factory, batch_size, *args, **kwargs)  # type: ignore[arg-type]  # as given
+
+    monkeypatch.setattr(tracing, "_trace", counted)
+    return sizes
+
+
+def test_lines_that_only_print_are_compared_together(folder: Path, traced: list[int]) -> None:
+    """Where one of many prints under a condition, a trace for each would take minutes."""
+    prints = "".join(f"\n        if x.min() < {n}: print(x.max() * 2)" for n in range(5))
+    logs = "".join(f"\n        print(loss.item() * {n})" for n in range(5))
+    factory = written(folder, READING.replace("{body}", PLAIN + prints + logs))
+    assert trace_script(factory, 8, None).operations
+    assert len(traced) == 1 + 2 + 2  # two more with other values, and two of one kind of lines
+
+
 @pytest.mark.parametrize(
     ("loss", "sizes"),
     [
@@ -368,22 +391,13 @@ def test_a_larger_batch_may_check_values_that_a_smaller_one_does_not(folder: Pat
     ],
 )
 def test_sizes_are_traced_once_where_values_make_no_difference(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, loss: str, sizes: list[int]
+    folder: Path, traced: list[int], loss: str, sizes: list[int]
 ) -> None:
     """At the smallest one, two more with other values show that, unless a line does."""
-    traced: list[int] = []
-    trace_once = tracing._trace
-
-    def counted(factory: Factory, batch_size: int, *args: object, **kwargs: object) -> object:
-        traced.append(batch_size)
-        return trace_once(factory, batch_size, *args, **kwargs)  # type: ignore[arg-type]  # as given
-
-    monkeypatch.setattr(tracing, "_trace", counted)
     body = f"out = model(torch.randn(batch_size, 16)); loss = {loss}; print(loss.item())"
     factory = written(folder, READING.replace("{body}", body))
     found = trace_script_at_every_batch_size(factory, None, lambda message: None).at(8)
     assert sorted(traced) == sizes
-    monkeypatch.undo()
     assert found.peak_by_category() == trace_script(factory, 8, None).peak_by_category()
 
 

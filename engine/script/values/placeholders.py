@@ -332,13 +332,27 @@ def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> bool:
 def _compare_lines(
     begin_with: BeginWith, trace: Trace, values: Values, other: Placeholders
 ) -> None:
-    """Refuse steps that another placeholder changes on one line."""
-    lines = [line for line in values.read if line not in values.placeholders.at]
-    for line in lines:
-        only = replace(values.placeholders, at={**values.placeholders.at, line: other})
-        passing = _may_pass(values.types[line])
-        if _alike(begin_with(Values(only)), trace, passing) is False:
-            raise DependsOnValues(values.users[line], line)
+    """Refuse steps that another placeholder changes on one line.
+
+    Lines that may change alike are tried together first: where a condition prints, each line would
+    need a trace of its own.
+    """
+    given = values.placeholders
+    groups: dict[float, list[Line]] = {}
+    for line in values.read:
+        if line not in given.at:
+            groups.setdefault(_may_pass(values.types[line]), []).append(line)
+
+    def same(lines: list[Line], passing: float) -> bool | None:
+        at = {**given.at, **dict.fromkeys(lines, other)}
+        return _alike(begin_with(Values(replace(given, at=at))), trace, passing)
+
+    for passing, lines in groups.items():
+        if len(lines) > 1 and same(lines, passing):
+            continue
+        for line in lines:
+            if same([line], passing) is False:
+                raise DependsOnValues(values.users[line], line)
 
 
 def _may_pass(types: set[torch.dtype]) -> float:
