@@ -21,20 +21,11 @@ from .measurement.parent import local_device
 from .prediction.correction import UNCORRECTED
 from .prediction.gpu_choice import GpuChoice, choose_gpu
 from .prediction.gpu_comparison import compare_gpus, gpu_today
-from .prediction.predicted_findings import (
-    predict_findings,
-    with_profile,
-)
+from .prediction.predicted_findings import predict_findings, with_profile
 from .prediction.requested_gpu import catalogue_gpu, gpu_facts
 from .prediction.scripts.phases import ScriptPhases
-from .prediction.scripts.prediction import (
-    ScriptPrediction,
-    fits_on_none,
-    prediction_on,
-)
-from .prediction.scripts.step_time import (
-    on_recorded_host,
-)
+from .prediction.scripts.prediction import ScriptPrediction, fits_on_none, prediction_on
+from .prediction.scripts.step_time import on_recorded_host
 from .records.comparison import RecordedFile
 from .script.batch_sizes import TracesOnGpus, of_sizes_taken, told_by_loaders, trace_request
 from .script.factory import Factory, refuse_while_loading
