@@ -24,13 +24,17 @@ def left_out(given: Mapping[str, object], request: AnyRequest) -> list[str]:
 
 
 def format_values(request: Mapping[str, Any], names: Iterable[str]) -> str:
-    """The values that these fields have in a request, such as ``fp32, adamw, 128 tokens``."""
+    """The values that these fields have in a request, such as ``fp32, adamw, 2,048 tokens``."""
     values = [(name, request.get(name)) for name in names]
     return ", ".join(
-        f"{value} {FIELDS[name].unit_of(value)}".strip()
+        f"{_format(value)} {FIELDS[name].unit_of(value)}".strip()
         for name, value in values
         if value is not None
     )
+
+
+def _format(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def defaults_taken(given: Mapping[str, object], request: AnalysisRequest) -> list[str]:
