@@ -228,8 +228,9 @@ def kept_global_batch(request: Request, batch_size: int) -> GlobalBatch | None:
     if accumulated == 1:
         otherwise = f"Batch {batch_size:,} is the whole global batch, so nothing is accumulated."
     else:
+        samples = "1 sample" if at_once == 1 else f"{at_once:,} samples"
         otherwise = (
-            f"Without accumulation, an optimizer step would see {at_once:,} samples instead of "
+            f"Without accumulation, an optimizer step would see {samples} instead of "
             f"{at_once * accumulated:,}: {accumulated:,} times as many optimizer steps per epoch, "
             "each with a noisier gradient, so the learning rate would have to be retuned."
         )

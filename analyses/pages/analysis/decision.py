@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -25,9 +25,11 @@ from engine.answer.worth import Gain, gain_of, has_gain
 from engine.core.errors import InvalidInput
 from engine.core.numbers import times_range
 from engine.core.sizes import gib, gib_of
+from engine.features.training import MAX_ACCUMULATION
 from engine.interface.program import read_request, stored_program
-from engine.interface.result import AnalysisResult
+from engine.interface.result import AnalysisResult, GlobalBatch
 from engine.interface.trial import Source, Trial
+from engine.interface.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -186,10 +188,28 @@ def _measurements(result: AnalysisResult, request: Mapping[str, Any]) -> list[st
 
 
 def _moved(request: Mapping[str, Any], result: AnalysisResult) -> Mapping[str, Any]:
-    """The fields of the request with the moves of its answer."""
-    if result.today is None or result.workload is None:
+    """The fields of the request with the moves and the batch of its answer."""
+    if result.workload is None:
         return request
-    return {**request, **result.workload.to_dict()}
+    moves = {} if result.today is None else result.workload.to_dict()
+    moved = {**request, **moves, "current_batch_size": result.recommended_batch_size}
+    kept = result.global_batch
+    if kept is None:
+        return moved
+    return {
+        **moved,
+        "gradient_accumulation": kept.gradient_accumulation,
+        "global_batch_size": kept.size if kept.kept_size == kept.size else None,
+    }
+
+
+def _accumulating(workload: Workload, kept: GlobalBatch | None) -> Workload:
+    """A workload with the micro-batches that keep its global batch at the recommended one."""
+    if kept is None:
+        return workload
+    return replace(
+        workload, gradient_accumulation=min(kept.gradient_accumulation, MAX_ACCUMULATION)
+    )
 
 
 def _facts(result: AnalysisResult) -> list[Fact]:
@@ -240,7 +260,8 @@ def _configs(
     command = command_of({**_moved(request, result), "current_batch_size": size})
     commands = [TrainingConfig("Command", command + "\n")] if command else []
     if result.workload is not None:
-        return [*training_configs(result.workload, size, reported_to), *commands]
+        trained = _accumulating(result.workload, result.global_batch)
+        return [*training_configs(trained, size, reported_to), *commands]
     if program := stored_program(request):
         return [*program_configs(program.program, size, reported_to), *commands]
     return commands

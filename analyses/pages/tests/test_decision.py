@@ -8,7 +8,7 @@ from dataclasses import replace
 from analyses.pages.analysis.decision import decision_of
 from analyses.tests.factories import make_request, make_result
 from analyses.tests.query_answers import make_moved_result
-from engine.interface.result import AnalysisResult, Comparison
+from engine.interface.result import AnalysisResult, Comparison, GlobalBatch
 from engine.interface.trial import Source
 
 REQUEST = make_request()
@@ -62,6 +62,22 @@ def test_commands_of_a_decision_have_its_moves_and_those_of_today_have_none() ->
     assert "bf16-mixed" not in today
     assert "--precision bf16-mixed" in then
     assert "--precision bf16-mixed" in decision.configs[-1].text
+
+
+def test_what_keeps_the_global_batch_is_in_all_lines_to_paste() -> None:
+    result = make_moved_result()
+    kept = GlobalBatch(result.recommended_batch_size * 4, 4, result.recommended_batch_size * 4, "")
+    decision = decision_of(replace(result, global_batch=kept), REQUEST)
+    trainer, lightning, plain, command = (config.text for config in decision.configs)
+    assert "gradient_accumulation_steps=4" in trainer
+    assert "accumulate_grad_batches=4" in lightning
+    assert "/ 4" in plain
+    assert "--gradient-accumulation 4" in command
+    assert f"--current-batch-size {result.recommended_batch_size} " in command
+    assert f"--global-batch-size {kept.size}" in command
+    today, then = decision.measurements
+    assert "--gradient-accumulation" not in today
+    assert "--gradient-accumulation 4" in then
 
 
 def test_a_batch_that_does_not_fit_leaves_nothing_free() -> None:

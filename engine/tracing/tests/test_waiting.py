@@ -152,4 +152,4 @@ def test_an_answer_says_what_waiting_costs(ahead: float, told: bool) -> None:
     step = StepTime(0.1, 0.09, 0.05, filled=0.9, fastest=0.1, slowest=0.1, ahead=ahead)
     found = waiting_caveats(24, step)
     assert bool(found) is told
-    assert all("100 ms, of which 20 ms are for waiting (predicted)" in one for one in found)
+    assert all("100 ms, of which 20.0 ms are for waiting (predicted)" in one for one in found)
