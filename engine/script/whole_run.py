@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -35,6 +36,7 @@ from .deepspeed import follow_deepspeed
 from .early_evaluation import EVALUATED_BATCHES
 from .evaluated import batches_of
 from .fork import watch
+from .largest_draws import largest_draws
 from .largest_samples import MAX_DIFFERENT
 from .lasting_changes import before_lasting_changes
 from .later_epochs import LaterEpochs
@@ -142,6 +144,7 @@ class _Following(Tracing):
         self._steps_after = 0  # of no later epoch
         self._evaluation = _Evaluation()
         self._finished = False
+        self._draws = ExitStack()
         self._quiet_since, self._highest = 0.0, 0
         register_module_forward_pre_hook(self._forward)
         register_optimizer_step_post_hook(self._stepped)
@@ -176,6 +179,7 @@ class _Following(Tracing):
             self._loaders.most_batches = EVALUATED_BATCHES
             watch(FOLLOWED_SECONDS, self._too_late)
             before_lasting_changes(self._before_change)
+            self._draws.enter_context(largest_draws())  # until the process ends
             self._ask_trainers()
         elif self._steps.ended > STEPS and not self._later.owes_step:
             self._steps_after += 1
