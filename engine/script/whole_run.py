@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -34,6 +35,7 @@ from ..versions.loaded_modules import namespace
 from ..versions.patches import patch_for_good
 from .data.early_evaluation import EVALUATED_BATCHES
 from .data.evaluated import batches_of
+from .data.largest_draws import largest_draws
 from .data.largest_samples import MAX_DIFFERENT
 from .data.later_epochs import LaterEpochs
 from .live import Live
@@ -144,6 +146,7 @@ class _Following(Tracing):
         self._steps_after = 0  # of no later epoch
         self._evaluation = _Evaluation()
         self._finished = False
+        self._draws = ExitStack()
         self._quiet_since, self._highest = 0.0, 0
         register_module_forward_pre_hook(self._forward)
         register_optimizer_step_post_hook(self._stepped)
@@ -178,6 +181,7 @@ class _Following(Tracing):
             self._loaders.most_batches = EVALUATED_BATCHES
             watch(FOLLOWED_SECONDS, self._too_late)
             before_lasting_changes(self._before_change)
+            self._draws.enter_context(largest_draws())  # until the process ends
             self._ask_trainers()
         elif self._steps.ended > STEPS and not self._later.owes_step:
             self._steps_after += 1

@@ -20,6 +20,7 @@ _SHRUNK = {  # to a number in place, on every device (native/Loss.cpp, cuda/Loss
 }
 _BATCH_NORM = _aten.native_batch_norm.default
 _ONEDNN_LAYER = _aten.mkldnn_rnn_layer.default
+_LAYER_NORM = _aten.native_layer_norm.default
 _LAYER_NORM_BACKWARD = _aten.native_layer_norm_backward.default
 
 
@@ -27,6 +28,8 @@ def as_real_kernels(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], o
     """The result of a fake kernel as the real ones lay it out."""
     if func is _LAYER_NORM_BACKWARD:
         return (_contiguous(output[0]), *output[1:])
+    if func is _LAYER_NORM:
+        return (output[0], *_statistics(output[1:], args[2:4]))
     if func is _BATCH_NORM:
         # Of series, which have no format with channels last, the real ones are contiguous.
         normalised = output[0].contiguous() if output[0].dim() == 3 else output[0]
@@ -41,10 +44,10 @@ def as_real_kernels(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], o
 def _statistics(
     found: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor | None]
 ) -> Iterator[torch.Tensor]:
-    """Batch norm's mean and deviation of each channel as the real kernels keep them.
+    """A norm's mean and deviation as the real kernels keep them.
 
-    They are in fp32 where its parameters are (``is_mixed_type`` in native/batch_norm.h); the fake
-    ones are in the format of what comes in.
+    They are in fp32 where its parameters are (``is_mixed_type`` in native/batch_norm.h and, for a
+    layer norm, native/cpu/mixed_data_type.h); the fake ones are in the format of what comes in.
     """
     formats = {parameter.dtype for parameter in parameters if parameter is not None}
     for statistic in found:

@@ -63,6 +63,32 @@ def test_inputs_that_grow_with_the_epoch_count_at_their_largest(tmp_path: Path) 
     assert more(run) >= 3 * 10 * 64 * WIDTH * 4
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        "random.randint(1, 11)",
+        "random.randrange(1, 12)",
+        "random.choice([1, 11, 2])",
+        "numpy.random.randint(1, 12)",
+        "int(numpy.random.choice([1, 11, 2]))",
+    ],
+)
+def test_sizes_that_are_drawn_count_at_their_largest(tmp_path: Path, draw: str) -> None:
+    """As detectors draw the size of the next batch; the traced steps draw small ones here."""
+    changes = f"import random, numpy; rows = {draw} if epoch else 1"
+    run = follow_script(program(tmp_path, changes), 64, A10)
+    assert more(run) >= 3 * 10 * 64 * WIDTH * 4
+
+
+def test_a_line_that_draws_until_a_number_suits_goes_on(tmp_path: Path) -> None:
+    changes = (
+        "import random\n    while random.randint(0, 9) == 9: pass\n    random.choice(['a', 'b'])"
+    )
+    run = follow_script(program(tmp_path, changes), 64, A10)
+    assert more(run) <= 0
+    assert run.left == ""
+
+
 @pytest.mark.parametrize("accumulates", [1, 4])
 def test_steps_that_stay_the_same_need_no_more(tmp_path: Path, accumulates: int) -> None:
     run = follow_script(program(tmp_path, accumulates=accumulates), 64, A10)

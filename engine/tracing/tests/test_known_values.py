@@ -125,6 +125,17 @@ def test_the_gradient_of_a_layer_norm_is_laid_out_as_by_the_real_kernel() -> Non
         assert strides() == real
 
 
+@pytest.mark.parametrize("parameters", [torch.float32, torch.bfloat16])
+def test_a_layer_norm_keeps_its_statistics_as_the_real_kernel_does(parameters: torch.dtype) -> None:
+    def formats() -> list[torch.dtype]:
+        x, w = torch.rand(2, 5, 3, dtype=torch.bfloat16), torch.ones(3, dtype=parameters)
+        return [one.dtype for one in torch.native_layer_norm(x, (3,), w, w, 1e-5)]
+
+    real = formats()
+    with KnownValues():
+        assert formats() == real
+
+
 def test_gradients_that_are_unscaled_do_not_overflow() -> None:
     with KnownValues():
         overflow = torch.zeros(())
