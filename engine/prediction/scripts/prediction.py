@@ -28,6 +28,9 @@ from .global_batch import kept_batch
 from .phases import ScriptPhases
 from .step_time import micro_batches_of_script, profile_of_script, work_of_script
 
+_SMALLER = "gradient checkpointing, LoRA, smaller samples or several GPUs"
+"""Changes in a script's code that take memory from its step."""
+
 
 class ScriptPrediction(Prediction):
     """Predictions for one script on one GPU; each batch size once.
@@ -146,8 +149,8 @@ def optimizer_step(
 def fits_on_none(request: ScriptRequest, nearest: object) -> DoesNotFit:
     """The error for a script that fits on no GPU, with the one where it nearly does."""
     return DoesNotFit(
-        f"{request.script.name} fits on no catalogue GPU. The nearest is {nearest}. Make the step "
-        "smaller."
+        f"{request.script.name} fits on no catalogue GPU. The nearest is {nearest}. Try "
+        f"{_SMALLER} in its code."
     )
 
 
@@ -155,5 +158,6 @@ def does_not_fit(request: ScriptRequest, smallest: Trial, device: str) -> DoesNo
     """The error for a script whose smallest batch does not fit."""
     return DoesNotFit(
         f"{request.script.name} does not fit on {device}: batch {smallest.batch_size} ends with "
-        f"{smallest.failure}. Use a GPU with more memory, or make the step smaller."
+        f"{smallest.failure}. Use a GPU with more memory, or "
+        f"{_SMALLER} in its code."
     )
