@@ -13,6 +13,7 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Trace
 from .devices.process_group import world_size
 from .each_size import EachSize
+from .factory import ScriptFailed
 from .request import Script
 from .trace_report import on_the_host
 
@@ -72,11 +73,25 @@ class AskedTraces:
 
 
 def _line_near(each: EachSize, asked: int) -> tuple[int, AffineTrace | None, tuple[int, ...]]:
-    """A line from the batch that was asked for on: what its sizes are multiples of, and which."""
+    """A line from the batch that was asked for on: what its sizes are multiples of, and which.
+
+    Raises:
+        ScriptFailed: If other sizes give the same step, so that none of them is its batch size.
+    """
+    alike = None
     for multiple, sizes in _near(asked).items():
         line = each.line(sizes)
-        if line is not None and line.low.sizes != line.high.sizes:
+        if line is None:
+            continue
+        if line.low.sizes != line.high.sizes:
             return multiple, line, (asked, *sizes)
+        if line.low.micro_batches == line.high.micro_batches:
+            alike = sizes[0]
+    if alike is not None:
+        raise ScriptFailed(
+            f"a step of {each.script.name} creates the same tensors at batch {asked:,} and "
+            f"{alike:,}; {each.script.wants_data}"
+        )
     return asked, None, (asked,)
 
 

@@ -16,6 +16,7 @@ from ..tracing.every_batch import AffineTrace, NotAffine, QuadraticTrace, one_sa
 from ..tracing.lowering import CudaBehaviour, cuda_behaviour
 from ..tracing.trace import Trace
 from .asked_batch import trace_from_the_asked
+from .data.batch_constant import BatchConstant, batch_constant
 from .each_size import EachSize
 from .factory import Factory, ScriptFailed
 from .program import Program
@@ -276,6 +277,8 @@ def told_by_loaders(
 ) -> ScriptRequest:
     """The request with facts from a program's loaders: which feed it, and its batch size today.
 
+    Where none feeds it, one number in its file that has the name of a batch size is taken for that.
+
     Args:
         request: The request to analyse.
         behaviour: Of the GPU that the program sees; ``None`` for a machine without one.
@@ -286,7 +289,7 @@ def told_by_loaders(
         ScriptFailed, CannotTrace: If the program cannot be followed to its first step.
     """
     program = request.script
-    if not isinstance(program, Program) or program.loaders:
+    if not isinstance(program, Program) or program.loaders or program.by_constant:
         return request
     if request.batch_given and not program.automatic:
         return request
@@ -294,10 +297,23 @@ def told_by_loaders(
         fed, batch_size = found_loaders(program, behaviour)
     except InvalidInput as error:
         if program.automatic:
-            raise
+            constant = batch_constant(program.path)
+            if constant is None:
+                raise
+            return _with_constant(request, program, constant, emit)
         wanted = "no DataLoader tells the one that the script uses today; write it here"
         raise InvalidInput({"current_batch_size": wanted}) from error
     emit(Log(f"{program.name} loads batches of {batch_size:,} now"))
     own = request.current_batch_size if request.batch_given else batch_size
     script = fed if program.automatic else program
+    return replace(request, script=script, batch_given=True, current_batch_size=own)
+
+
+def _with_constant(
+    request: ScriptRequest, program: Program, constant: BatchConstant, emit: Emit
+) -> ScriptRequest:
+    """The request for a program whose batch size is a number in its file."""
+    emit(Log(f"{program.name} sets its batch size itself: {constant}"))
+    own = request.current_batch_size if request.batch_given else constant.value
+    script = replace(program, by_constant=True)
     return replace(request, script=script, batch_given=True, current_batch_size=own)

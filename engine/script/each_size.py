@@ -30,6 +30,7 @@ class EachSize:
         beside: Two larger ones, to begin beside it.
 
     Attributes:
+        script: As given.
         low: The steps at the smallest batch size, whose placeholders the others get as far as they
             do.
         traces: Those made so far, by batch size.
@@ -44,7 +45,7 @@ class EachSize:
         beside: tuple[int, int] | None = None,
     ) -> None:
         self._begin = partial(begin, script, behaviour=behaviour, gpu=gpu)
-        self._script = script
+        self.script = script
         expected = behaviour is not None, FIRST.at
         begun = {} if beside is None else {beside: self._begin_others(beside, *expected)}
         self.low = follow(script, smallest, behaviour, gpu, smallest)
@@ -55,7 +56,7 @@ class EachSize:
         self.traces = {smallest: self.low.trace}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._script.name!r}, batch_sizes={[*self.traces]})"
+        return f"{type(self).__name__}({self.script.name!r}, batch_sizes={[*self.traces]})"
 
     def settle(self) -> bool:
         """Check values at the smallest batch size; whether they had to be chosen.
@@ -66,7 +67,7 @@ class EachSize:
         Raises:
             CannotTrace: If memory depends on values that may be of any size.
         """
-        settled = check_followed(self._script, self.low)
+        settled = check_followed(self.script, self.low)
         if not settled.decided:
             if settled.alike:
                 self.traces = self._beside | self.traces

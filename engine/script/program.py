@@ -1,7 +1,8 @@
 """Training scripts as they are: the file, its arguments, and the way it gets its batch size.
 
 ``python train.py --lr 1e-4`` is a :class:`Program`. It is not changed: it gets its batch size from
-one of its own flags, from an environment variable, or from the ``DataLoader`` that feeds its steps.
+one of its own flags, from an environment variable, from the ``DataLoader`` that feeds its steps, or
+from a number in its file, which then is compiled with another.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Program:
         batch_env: The environment variable that does.
         loaders: The positions of the ``DataLoader``s that feed the steps among all that it makes,
             where these set the batch size.
+        by_constant: Whether a number in its own file does.
         gradient_accumulation: Micro-batches to a step of the script, as far as the user says so;
             the script is not told.
     """
@@ -47,6 +49,7 @@ class Program:
     batch_env: str = ""
     loaders: tuple[int, ...] = ()
     gradient_accumulation: int = 1
+    by_constant: bool = False
 
     @classmethod
     def of(
@@ -98,14 +101,15 @@ class Program:
 
     @property
     def automatic(self) -> bool:
-        """Whether the batch size is set in the ``DataLoader`` itself."""
+        """Whether the batch size is set in the ``DataLoader`` itself, or in the file."""
         return not (self.batch_flag or self.batch_env)
 
     @property
     def wants_data(self) -> str:
         """Advice for when the batch size that it gets changes nothing."""
         if self.automatic:
-            return "pass the flag that sets its batch size (--batch-flag)"
+            unlike = "the number in its file is none, so " if self.by_constant else ""
+            return f"{unlike}pass the flag that sets its batch size (--batch-flag)"
         given = self.batch_flag or self.batch_env
         return f"{given} does not set its batch size, or something else sets it again"
 

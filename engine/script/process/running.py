@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -32,6 +32,7 @@ from torch.optim.optimizer import (
 from ...tracing.apart import runs_apart
 from ...tracing.beside import runs_beside
 from ...versions.patches import patched
+from ..data.batch_constant import batch_constant, compiled_with
 from ..factory import ScriptFailed
 from ..live import Live
 from ..program import Program
@@ -268,9 +269,13 @@ def as_main(program: Program, batch_size: int | None) -> Iterator[None]:
     """Let Python look as it does to a script: arguments, variables and where modules are found."""
     arguments = [program.path, *program.command_line(batch_size)]
     path = [str(program.folder), *sys.path]
+    constant = batch_constant(program.path) if program.by_constant else None
     with (
         patched(sys, "argv", arguments, why="a script reads its own arguments there"),
         patched(sys, "path", path, why="a script imports what is beside it"),
         patch.dict(os.environ, program.environment(batch_size)),
+        compiled_with(program.path, constant, batch_size)
+        if constant and batch_size
+        else nullcontext(),
     ):
         yield
