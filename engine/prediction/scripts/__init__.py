@@ -1,1 +1,1 @@
-"""What is predicted of scripts alone: their phases, their time, their global batch."""
+"""The parts of a prediction that scripts alone have: phases, step time, global batch."""

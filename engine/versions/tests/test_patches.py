@@ -183,7 +183,7 @@ def replacements(source: str) -> list[tuple[int, str]]:
 
 
 def _replaced_by_call(call: ast.Call, theirs: set[str]) -> str:
-    """What a call replaces: mock's ``patch`` and the like; empty if it is another call."""
+    """The name that a call replaces, as mock's ``patch`` does; empty if it is another call."""
     called = ast.unparse(call.func)
     if called in ("patch", "patch.object", "patch.multiple", "replaced"):
         return called
