@@ -277,7 +277,7 @@ def told_by_loaders(
 ) -> ScriptRequest:
     """The request with facts from a program's loaders: which feed it, and its batch size today.
 
-    Where none feeds it, one number in its file that has the name of a batch size is taken for that.
+    Where they do not tell it, one number in its file with the name of a batch size is taken for it.
 
     Args:
         request: The request to analyse.

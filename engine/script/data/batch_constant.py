@@ -53,7 +53,8 @@ class BatchConstant:
 def batch_constant(path: str | Path) -> BatchConstant | None:
     """The number in a file that sets its batch size; ``None`` if there is none, or several are."""
     try:
-        tree = ast.parse(Path(path).read_bytes())
+        source = Path(path).read_bytes()
+        tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError):
         return None  # running it says why
     found = [
@@ -64,7 +65,12 @@ def batch_constant(path: str | Path) -> BatchConstant | None:
         and type(value.value) is int
         and value.value > 0
     ]
-    return found[0] if len(found) == 1 else None
+    if len(found) != 1:
+        return None
+    (constant,) = found
+    # The compiler counts bytes of UTF-8, in which a file need not be written.
+    written = source.splitlines()[constant.line - 1][constant.start : constant.end]
+    return constant if written.replace(b"_", b"") == str(constant.value).encode() else None
 
 
 def _bound(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:

@@ -78,6 +78,12 @@ def test_what_is_not_one_number_is_left_to_the_user(script: Path, source: str) -
     assert batch_constant(script) is None
 
 
+def test_a_file_whose_bytes_are_counted_otherwise_is_left_alone(script: Path) -> None:
+    source = "# coding: latin-1\nname = '\u00e9\u00e9\u00e9'; batch_size = 16; other = 3\n"
+    script.write_bytes(source.encode("latin-1"))
+    assert batch_constant(script) is None
+
+
 @pytest.mark.torch
 def test_a_script_without_loader_and_flags_takes_what_it_takes_in_a_real_run(script: Path) -> None:
     script.write_text(OWN_BATCHES.format(settings="batch_size = 16", size="batch_size"))
