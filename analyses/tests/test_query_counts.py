@@ -105,11 +105,11 @@ QUERIES = {
     "/{lost}/": 19,
     # Without a ladder, and past errors of its own only; one for what can be mentioned to its owner.
     "/{script}/": 18,
-    "/{script}/advice/": 6,
+    "/{script}/advice/": 5,
     "/history/?q=script&columns=script": 16,
     "/{running}/live/": 16,
     "/{succeeded}/log/": 4,
-    "/{succeeded}/advice/": 10,
+    "/{succeeded}/advice/": 9,
     "/{succeeded}/labels/": 6,
     "/{succeeded}/worth/": 3,
     "/api/v1/analyses/": 7,
