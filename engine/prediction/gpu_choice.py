@@ -88,7 +88,8 @@ _Found = PricedOffer | Shortage | InvalidInput
 _On = Callable[[_Request, Gpu, Emit], Prediction | InvalidInput]
 """Predictions for a request on its GPU, or why it cannot run there."""
 
-_Groups = Callable[[Sequence[Gpu]], list[list[Gpu]]]
+_Groups = Callable[[Sequence[Gpu], Sequence[Gpu]], list[list[Gpu]]]
+"""Divides GPUs among processes, given those that one has begun with."""
 
 
 def choose_gpu(
@@ -107,8 +108,8 @@ def choose_gpu(
         refusal: Makes the error to raise if it fits on none, from the one where it nearly does.
         emit: Receives a log line for each GPU.
         prices: USD per GPU-hour by catalogue name, where it is not the catalogue's.
-        groups: Divides GPUs among processes, once the first was predicted; by default by compute
-            capability, as those are traced alike.
+        groups: Divides GPUs among processes, once the first was predicted, given those that a
+            process has begun with; by default by compute capability, as those are traced alike.
 
     Raises:
         InvalidInput: If no GPU can run it, or none is within the limit.
@@ -164,7 +165,8 @@ def _on_each(
 ) -> list[_Found]:
     """The offer of each GPU, or why there is none, found side by side.
 
-    The first one is traced here, so that the processes share its traces.
+    The first one is traced here, so that the processes share its traces. One process begins
+    meanwhile, with the GPUs of another compute capability, which may be traced otherwise.
 
     Args:
         gpus: The GPUs.
@@ -172,24 +174,35 @@ def _on_each(
         emit: Receives what is told on the way.
         groups: Divides GPUs among processes.
     """
-    found = {gpu.name: on_each(gpu, emit) for gpu in gpus[:1]}
+    first, *others = gpus
+    of_other_kinds = [gpu for gpu in others if gpu.compute_capability != first.compute_capability]
+    begun = next(iter(_by_capability(of_other_kinds)), [])
     tasks: SideBySide[tuple[str, ...], tuple[list[_Found], list[Event]]] = SideBySide(
         processes_here()
     )
-    for some in groups(gpus[1:]):
+
+    def add(some: Sequence[Gpu]) -> None:
         tasks.add(tuple(gpu.name for gpu in some), partial(_of_some, some, on_each))
-    for names, result in tasks.results():
-        if isinstance(result, EngineError):
-            raise result
-        values, events = result
-        found |= zip(names, values, strict=True)
-        for event in events:
-            emit(event)
-        emit(Stage("search", len(found) / len(gpus)))
+
+    with tasks:
+        if begun:
+            add(begun)
+            tasks.begin()
+        found = {first.name: on_each(first, emit)}
+        for some in groups([gpu for gpu in others if gpu not in begun], begun):
+            add(some)
+        for names, result in tasks.results():
+            if isinstance(result, EngineError):
+                raise result
+            values, events = result
+            found |= zip(names, values, strict=True)
+            for event in events:
+                emit(event)
+            emit(Stage("search", len(found) / len(gpus)))
     return [found[gpu.name] for gpu in gpus]
 
 
-def _by_capability(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
+def _by_capability(gpus: Sequence[Gpu], _begun: Sequence[Gpu] = ()) -> list[list[Gpu]]:
     """GPUs by compute capability; more memory takes longer to fill, so the most goes first."""
     alike: dict[float, list[Gpu]] = {}
     for gpu in gpus:

@@ -139,19 +139,20 @@ def _found(
         tasks.add(_MODEL, partial(largest_sibling, climb))
     options: dict[str, GpuOption] = {}
     named: dict[str, Any] = {}
-    for key, result in tasks.results():
-        if isinstance(result, EngineError):
-            if not isinstance(key, tuple) or rungs is None:
-                raise result
-            rungs.fail(key, str(result))
-        elif isinstance(result, list):
-            options |= {option.gpu: option for option in result}
-            if rungs is not None and len(options) == len(GPUS):
-                rungs.take_gpus([options[gpu] for gpu in GPUS])
-        elif isinstance(result, Reached) and isinstance(key, tuple) and rungs is not None:
-            rungs.take(key, result)
-        elif isinstance(key, str):
-            named[key] = result
+    with tasks:
+        for key, result in tasks.results():
+            if isinstance(result, EngineError):
+                if not isinstance(key, tuple) or rungs is None:
+                    raise result
+                rungs.fail(key, str(result))
+            elif isinstance(result, list):
+                options |= {option.gpu: option for option in result}
+                if rungs is not None and len(options) == len(GPUS):
+                    rungs.take_gpus([options[gpu] for gpu in GPUS])
+            elif isinstance(result, Reached) and isinstance(key, tuple) and rungs is not None:
+                rungs.take(key, result)
+            elif isinstance(key, str):
+                named[key] = result
     return rungs.shown if rungs else [], [options[gpu] for gpu in GPUS], named
 
 

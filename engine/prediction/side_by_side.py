@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from ..core.errors import EngineError
 from ..core.process import die_with_parent, processors
@@ -41,6 +41,8 @@ def processes_here() -> int:
 class SideBySide(Generic[_Key, _Found]):
     """Tasks that are done in forked processes; with one process, in this one.
 
+    A context: at its end, tasks whose results are no longer wanted are ended.
+
     Args:
         processes: Number of processes that work at a time.
         niceness: What is added to that of this process.
@@ -62,25 +64,39 @@ class SideBySide(Generic[_Key, _Found]):
         """
         (self._waiting.appendleft if first else self._waiting.append)((key, task))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for receiving, (_, process) in self._running.items():
+            process.kill()
+            process.join()
+            receiving.close()
+        self._running.clear()
+
+    def begin(self) -> None:
+        """Start tasks beside this process, which goes on with work of its own."""
+        self._start_up_to(self._most - 1)
+
     def results(self) -> Iterator[tuple[_Key, _Found | EngineError]]:
         """Results of the tasks, as they end. More may be added meanwhile.
 
         A task that fails gives the error that it raised; one whose process was killed, or that
         raised something else there, an error that says so.
         """
-        try:
-            while self._waiting or self._running:
-                if self._most == 1:
-                    key, task = self._waiting.popleft()
-                    yield key, _done(task)
-                    continue
-                while self._waiting and len(self._running) < self._most:
-                    self._start(*self._waiting.popleft())
-                ended = wait(list(self._running))
-                for receiving in [one for one in self._running if one in ended]:
-                    yield self._finish(receiving)
-        finally:
-            self._end()
+        while self._waiting or self._running:
+            if self._most == 1:
+                key, task = self._waiting.popleft()
+                yield key, _done(task)
+                continue
+            self._start_up_to(self._most)
+            ended = wait(list(self._running))
+            for receiving in [one for one in self._running if one in ended]:
+                yield self._finish(receiving)
+
+    def _start_up_to(self, most: int) -> None:
+        while self._waiting and len(self._running) < most:
+            self._start(*self._waiting.popleft())
 
     def _start(self, key: _Key, task: Callable[[], _Found]) -> None:
         forking = multiprocessing.get_context("fork")
@@ -110,14 +126,6 @@ class SideBySide(Generic[_Key, _Found]):
             process.kill()  # what libraries do at the end of a process may take for ever
             process.join()
         return key, found
-
-    def _end(self) -> None:
-        """End the processes whose results are no longer wanted."""
-        for receiving, (_, process) in self._running.items():
-            process.kill()
-            process.join()
-            receiving.close()
-        self._running.clear()
 
 
 def _be_the_child(task: Callable[[], _Found], sending: Connection, niceness: int) -> None:

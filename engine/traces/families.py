@@ -11,7 +11,7 @@ from ..allocator.options import AllocatorOptions
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, Trace, on_threads
 from .batch_rule import BatchRule
-from .source import Kept, TraceSource
+from .source import TraceSource
 
 _SIZED = ("cublas_workspace_bytes", "resident_threads")
 """Facts that decide sizes alone, which are set anew for another GPU."""
@@ -56,7 +56,7 @@ class Family:
     lookups: dict[Lookup, Any] = field(repr=False)
     source: TraceSource
     workspace_bytes: int
-    resized: dict[tuple[int, int], Kept] = field(default_factory=dict, repr=False)
+    resized: dict[tuple[int, int], Resized] = field(default_factory=dict, repr=False)
 
     def includes(self, behaviour: CudaBehaviour) -> bool:
         """Whether a trace with this behaviour would come out the same."""
@@ -82,30 +82,36 @@ class Family:
         """The traces on one of the GPUs; each batch size is replayed once."""
         sizes = behaviour.cublas_workspace_bytes, behaviour.resident_threads
         if sizes not in self.resized:
-            self.resized[sizes] = Kept(Resized(self.source, self.workspace_bytes, *sizes))
+            self.resized[sizes] = Resized(self.source, self.workspace_bytes, *sizes)
         return self.resized[sizes]
 
 
 @dataclass(eq=False)
 class Resized:
-    """The traces of a GPU with the workspaces and the scratch of another.
+    """The traces of a GPU with the workspaces and the scratch of another, each made once.
 
     Attributes:
         source: Its traces.
         traced_bytes: Size of a cuBLAS workspace in them.
         workspace_bytes: Size of a cuBLAS workspace on the other GPU.
         resident_threads: Threads that the other GPU runs at once, which decide the scratch of sums.
+        traces: Those asked for so far, by batch size.
     """
 
     source: TraceSource
     traced_bytes: int
     workspace_bytes: int
     resident_threads: int
+    traces: dict[int, _Replayed] = field(default_factory=dict, repr=False)
 
     def at(self, batch_size: int) -> Trace:
-        trace = self._with_workspaces(self.source.at(batch_size))
-        trace = on_threads(trace, self.resident_threads)
-        return _Replayed(**{name.name: getattr(trace, name.name) for name in fields(Trace)})
+        if batch_size not in self.traces:
+            trace = self._with_workspaces(self.source.at(batch_size))
+            trace = on_threads(trace, self.resident_threads)
+            kept = _Replayed(**{name.name: getattr(trace, name.name) for name in fields(Trace)})
+            kept.others = self if isinstance(self.source, BatchRule) else None
+            self.traces[batch_size] = kept
+        return self.traces[batch_size]
 
     def _with_workspaces(self, trace: Trace) -> Trace:
         if self.workspace_bytes == self.traced_bytes:
@@ -123,7 +129,17 @@ class Resized:
 
 
 class _Replayed(Trace):
-    """A trace that keeps its replays: a search needs some of a batch several times."""
+    """A trace that keeps its replays: a search needs some of a batch several times.
+
+    Attributes:
+        others: Those of other batch sizes, where a rule gives them; ``None`` elsewhere.
+    """
+
+    others: TraceSource | None = None
+
+    @cached_property
+    def _nearby(self) -> dict[int, Trace | None]:
+        return {}
 
     @cached_property
     def _replays(self) -> dict[tuple[int | None, AllocatorOptions], ReplayResult]:
@@ -144,3 +160,13 @@ class _Replayed(Trace):
     def peak_by_category(self) -> tuple[int, dict[str, int]]:
         peak, categories = self._peak
         return peak, dict(categories)
+
+    def nearby(self, more: int) -> Trace | None:
+        if more not in self._nearby:
+            found = super().nearby(more)
+            if found is not None and self.others is not None:
+                # It is that batch, but for scratch, which mostly is of equal size.
+                other = self.others.at(found.batch_size)
+                found = other if other.sizes == found.sizes else found
+            self._nearby[more] = found
+        return self._nearby[more]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 from ..interface.workload import Workload
 from ..tracing.lowering import CudaBehaviour
@@ -58,6 +58,18 @@ class CachedOnDisk:
             self.files.save(self.workload, traces, self.warn)
 
 
+class GpuKind(NamedTuple):
+    """A kind of GPU, as far as the traces of a workload go.
+
+    Attributes:
+        is_traced: Whether its traces are at hand.
+        decisions: What is equal for GPUs that are traced alike.
+    """
+
+    is_traced: bool
+    decisions: Hashable
+
+
 class SharedTraces:
     """Traces of one workload, shared by all GPUs that are traced alike.
 
@@ -92,15 +104,15 @@ class SharedTraces:
         self.at(LOW, behaviour)
         return Kept(OnGpu(self, behaviour))
 
-    def kind_of(self, behaviour: CudaBehaviour) -> tuple[bool, Hashable]:
-        """Whether a GPU's traces are at hand, and what is equal for GPUs that are traced alike.
+    def kind_of(self, behaviour: CudaBehaviour) -> GpuKind:
+        """The kind of a GPU.
 
         The look-ups of the first traces tell it: most of them are made for every GPU.
         """
         if not self.families:
-            return False, behaviour.compute_capability
+            return GpuKind(False, behaviour.compute_capability)
         decisions = repr(self.families[0].decisions_of(behaviour))
-        return any(one.includes(behaviour) for one in self.families), decisions
+        return GpuKind(any(one.includes(behaviour) for one in self.families), decisions)
 
     def at(self, batch_size: int, behaviour: CudaBehaviour) -> Trace:
         """The trace at a batch size for a GPU's behaviour: shared, found on disk, or made."""
@@ -118,9 +130,13 @@ class SharedTraces:
         if trace is None and self.on_disk is not None:
             saved = self.on_disk.load(behaviour)
             trace = self._known(behaviour, batch_size, saved)
-            self.families += [one for one in saved if one.includes(behaviour)]
+            self.families += [one for one in saved if not self._has(one)]
             self._saved_margin = _margin_of(saved)
         return trace
+
+    def _has(self, saved: Family) -> bool:
+        """Whether traces for the same kind of GPU are in memory, with as many look-ups."""
+        return any(saved.lookups.items() <= one.lookups.items() for one in self.families)
 
     def _made(self, batch_size: int, behaviour: CudaBehaviour) -> Trace:
         recording = RecordingBehaviour(behaviour)

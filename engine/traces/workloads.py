@@ -7,7 +7,7 @@ predicts again and again keeps those of the last few workloads, and all processe
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from types import EllipsisType
@@ -144,27 +144,37 @@ class KeptTraces:
             emit(Log("The same training step was traced before; reusing its traces"))
         return found
 
-    def groups(self, request: AnalysisRequest, gpus: Iterable[Gpu]) -> list[list[Gpu]]:
+    def groups(
+        self, request: AnalysisRequest, gpus: Iterable[Gpu], begun: Sequence[Gpu] = ()
+    ) -> list[list[Gpu]]:
         """GPUs in groups that one process each predicts.
 
         Those that are traced alike and were not traced yet stay together and come first: several
         processes would all trace the same. The others make as many groups as there are compute
-        capabilities, those with the most memory first, as that takes longer to fill.
+        capabilities, those with the most memory first, as that takes longer to fill. Those that
+        are being traced come last, for their traces to be there by then.
+
+        Args:
+            request: The request for any of them.
+            gpus: The GPUs.
+            begun: GPUs that a process is tracing, all of them alike.
         """
         batch_size = request.current_batch_size or request.batch_multiple
         shared = self._shared(
             _with_micro_batches(request, request.micro_batches_traced(batch_size))
         )
-        kinds: dict[tuple[bool, Hashable], list[Gpu]] = {}
+        being_traced = [shared.kind_of(behaviour_of(gpu)) for gpu in begun[:1]]
+        groups: dict[tuple[int, Hashable], list[Gpu]] = {}
         for gpu in gpus:
-            is_traced, decisions = shared.kind_of(behaviour_of(gpu))
-            kind = is_traced, gpu.compute_capability if is_traced else decisions
-            kinds.setdefault(kind, []).append(gpu)
+            kind = shared.kind_of(behaviour_of(gpu))
+            turn = 1 if kind.is_traced else 2 if kind in being_traced else 0
+            alike = gpu.compute_capability if turn else kind.decisions
+            groups.setdefault((turn, alike), []).append(gpu)
         return [
             group
             for _, group in sorted(
-                kinds.items(),
-                key=lambda kind: (kind[0][0], -sum(gpu.total_bytes for gpu in kind[1])),
+                groups.items(),
+                key=lambda one: (one[0][0], -sum(gpu.total_bytes for gpu in one[1])),
             )
         ]
 

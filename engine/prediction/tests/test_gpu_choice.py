@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -111,6 +113,26 @@ def test_the_best_value_of_those_that_surely_fit_is_chosen(choose: Choose) -> No
     assert "at an assumed price" in found.reason
     named = found.reason.split("Runners-up: ")[1]
     assert all(f"{gpu.display_name} $" in named for gpu in runners_up)
+
+
+def test_gpus_that_may_be_traced_otherwise_are_begun_with_beside_the_first(
+    choose: Choose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = choose(ask())
+    monkeypatch.setattr(gpu_choice, "processes_here", lambda: 2)
+    receiving, sending = os.pipe()
+
+    def limits_on(prediction: MadePrediction) -> Limits:
+        if prediction.gpu.name == COMPARED[0].name:
+            assert select.select([receiving], [], [], 30.0)[0], "no other process has begun"
+            begun = GPUS[os.read(receiving, 1000).decode().split()[0]]
+            assert begun.compute_capability != COMPARED[0].compute_capability
+        else:
+            os.write(sending, f"{prediction.gpu.name} ".encode())
+        return find_limits(prediction)
+
+    monkeypatch.setattr(gpu_choice, "find_limits", limits_on)
+    assert choose(ask()) == alone
 
 
 def test_a_cheaper_gpu_that_may_not_fit_is_named_with_its_number(choose: Choose) -> None:

@@ -41,6 +41,42 @@ def test_tasks_may_be_added_while_others_run(processes: int) -> None:
     assert seen == [0, 1, 2, 3]
 
 
+def test_a_task_may_begin_while_this_process_goes_on() -> None:
+    receiving, sending = os.pipe()
+    tasks: SideBySide[str, int] = SideBySide(2)
+    for name in TASKS:
+        tasks.add(name, lambda: os.write(sending, b"begun"))
+    with tasks:
+        tasks.begin()
+        assert os.read(receiving, 5) == b"begun"
+        assert not select.select([receiving], [], [], 0.2)[0]  # the others wait: two work now
+        assert {name for name, _ in tasks.results()} == {*TASKS}
+
+
+def test_with_one_process_nothing_begins_before_its_turn() -> None:
+    tasks: SideBySide[str, int] = SideBySide(1)
+    tasks.add("one", pytest.fail)
+    with tasks:
+        tasks.begin()
+
+
+def test_what_was_begun_ends_where_its_result_is_not_wanted() -> None:
+    receiving, sending = os.pipe()
+    tasks: SideBySide[str, int] = SideBySide(2)
+
+    def never_ends() -> int:
+        os.write(sending, str(os.getpid()).encode())
+        while True:
+            signal.pause()
+
+    tasks.add("one", never_ends)
+    with tasks:
+        tasks.begin()
+        begun = int(os.read(receiving, 20))
+    with pytest.raises(ProcessLookupError):
+        os.kill(begun, 0)
+
+
 def test_what_comes_first_is_done_before_what_waits() -> None:
     tasks: SideBySide[str, int] = SideBySide(1)
     tasks.add("one", TASKS["one"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from engine.traces.batch_rule import trace_every_batch_size
 from engine.traces.families import Family
 from engine.traces.shared import SharedTraces
 from engine.traces.source import TraceSource
+from engine.traces.trace_files import TraceFiles
 from engine.traces.tracer import WholeModel, trace
 from engine.traces.workloads import KeptTraces
 from engine.tracing.lowering import CudaBehaviour, behaviour_of, cuda_behaviour
@@ -88,6 +90,47 @@ def test_gpus_that_are_traced_alike_stay_together_until_they_are_traced() -> Non
     assert names() == [{"t4", "v100-32gb"}, {"b200"}, {"h100"}, {"a10"}, {"l4"}]
     traces.of(request, behaviour_of(GPUS["t4"]), lambda _: None)
     assert len(names()) == len(gpus)
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+def test_gpus_that_a_process_is_tracing_come_last() -> None:
+    request = AnalysisRequest(small_workload("gpt2", precision="bf16-mixed"), gpu="a10")
+    gpus = [GPUS[name] for name in ("t4", "v100-32gb", "l4", "h100")]
+    traces = KeptTraces(files=None)
+    traces.of(request, behaviour_of(GPUS["a10"]), lambda _: None)
+    groups = traces.groups(request, gpus, [GPUS["t4"]])
+    assert [[gpu.name for gpu in group] for group in groups] == [
+        ["h100"],
+        ["l4"],
+        ["v100-32gb"],
+        ["t4"],
+    ]
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+def test_kinds_that_another_process_has_traced_are_divided(tmp_path: Path) -> None:
+    request = AnalysisRequest(small_workload("gpt2", precision="bf16-mixed"), gpu="a10")
+    gpus = [GPUS[name] for name in ("t4", "v100-32gb", "l4", "h100")]
+    here, there = (KeptTraces(files=TraceFiles(tmp_path)) for _ in range(2))
+    for traces, gpu in ((there, "t4"), (here, "a10")):
+        traces.of(request, behaviour_of(GPUS[gpu]), lambda _: None)
+    assert all(len(group) == 1 for group in here.groups(request, gpus))
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("small_models")
+def test_a_batch_nearby_is_the_same_for_all_who_look_at_it() -> None:
+    workload = small_workload("llama-3.2-1b", lora_rank=2)  # sums no columns, which takes scratch
+    shared = SharedTraces(lambda behaviour, _: trace_every_batch_size(workload, behaviour))
+    behaviour = cuda_behaviour(9.0)
+    shared.at(2, behaviour)
+    traces = shared.families[0].on(behaviour)
+    nearby = traces.at(8).nearby(3)
+    assert nearby is traces.at(11)
+    assert nearby is traces.at(9).nearby(2)
+    assert traces.at(1).nearby(3) is None  # traced by itself
 
 
 @pytest.mark.slow
