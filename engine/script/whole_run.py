@@ -15,7 +15,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -35,7 +34,7 @@ from ..versions.loaded_modules import namespace
 from ..versions.patches import patch_for_good
 from .data.early_evaluation import EVALUATED_BATCHES
 from .data.evaluated import batches_of
-from .data.largest_draws import largest_draws
+from .data.largest_draws import Draws
 from .data.largest_samples import MAX_DIFFERENT
 from .data.later_epochs import LaterEpochs
 from .live import Live
@@ -146,7 +145,7 @@ class _Following(Tracing):
         self._steps_after = 0  # of no later epoch
         self._evaluation = _Evaluation()
         self._finished = False
-        self._draws = ExitStack()
+        self._draws = Draws()
         self._quiet_since, self._highest = 0.0, 0
         register_module_forward_pre_hook(self._forward)
         register_optimizer_step_post_hook(self._stepped)
@@ -163,7 +162,8 @@ class _Following(Tracing):
                 self._finish("its training loop wants data without end")
             return refuse(error)
 
-        super().run(refused)
+        with self._draws:
+            super().run(refused)
 
     def _traces_on(self) -> bool:
         return self._steps.ended >= STEPS
@@ -175,13 +175,16 @@ class _Following(Tracing):
         self._close(self._training)
         if not self._evaluation.reads:  # those forward passes without gradients were of the step
             self._run.peaks.pop(PhaseName.EVALUATION, None)
+        if self._steps.ended == 1:
+            self._draws.lines.clear()  # what is drawn once, as a seed, is no size of a step
         if self._steps.ended == STEPS:
             self._fed = set(self._loaders.fed)
             self._later.batches = self._batches
             self._loaders.most_batches = EVALUATED_BATCHES
             watch(FOLLOWED_SECONDS, self._too_late)
             before_lasting_changes(self._before_change)
-            self._draws.enter_context(largest_draws())  # until the process ends
+            self._later.goes_on = bool(self._draws.lines)
+            self._draws.give_largest()
             self._ask_trainers()
         elif self._steps.ended > STEPS and not self._later.owes_step:
             self._steps_after += 1

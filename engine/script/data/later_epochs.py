@@ -21,11 +21,13 @@ class LaterEpochs:
 
     Attributes:
         batches: Batches of a step; set once the traced steps have ended.
+        goes_on: Whether the epoch of the traced steps goes on for a step, as it draws sizes.
         owes_step: Whether the batches of a step were given, and it has not ended yet.
     """
 
     def __init__(self) -> None:
         self.batches = 1
+        self.goes_on = False
         self.owes_step = False
         self._before: weakref.WeakSet[Any] = weakref.WeakSet()
         self._given: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -37,7 +39,7 @@ class LaterEpochs:
 
     def gives(self, iterator: Any) -> bool:
         """Whether an iterator over data that feeds steps gives another batch."""
-        if iterator in self._before:
+        if iterator in self._before and not self.goes_on:
             return False
         given = self._given.get(iterator, 0)
         if given >= self.batches or (not given and self.are_over):

@@ -33,10 +33,11 @@ first, last = nn.Linear(W, W).cuda(), nn.Linear(W, W).cuda()
 model = nn.Sequential(first, nn.ReLU(), last)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 kept = []
-for epoch in range(6):
+for epoch in range({epochs}):
     rows = 1
     {changes}
     for number, (x,) in enumerate(loader):
+        {each}
         out = model(x.cuda().repeat(rows, 1))
         out.square().mean().backward()
         if number % {accumulates} == {accumulates} - 1:
@@ -46,9 +47,12 @@ for epoch in range(6):
 """
 
 
-def program(folder: Path, changes: str = "pass", accumulates: int = 1, after: str = "") -> Program:
+PARTS = {"changes": "pass", "each": "pass", "accumulates": 1, "after": "", "epochs": 6}
+
+
+def program(folder: Path, changes: str = "pass", **parts: str | int) -> Program:
     path = folder / "train.py"
-    path.write_text(SCRIPT.format(changes=changes, accumulates=accumulates, after=after))
+    path.write_text(SCRIPT.format(**PARTS | {"changes": changes} | parts))
     return Program.of(path, (), "--batch")
 
 
@@ -71,13 +75,29 @@ def test_inputs_that_grow_with_the_epoch_count_at_their_largest(tmp_path: Path) 
         "random.choice([1, 11, 2])",
         "numpy.random.randint(1, 12)",
         "int(numpy.random.choice([1, 11, 2]))",
+        "int(torch.randint(1, 12, (1,)))",
+        "torch.randint(high=12, low=1, size=(1,)).item()",
+        "randint(1, 11)",
     ],
 )
 def test_sizes_that_are_drawn_count_at_their_largest(tmp_path: Path, draw: str) -> None:
     """As detectors draw the size of the next batch; the traced steps draw small ones here."""
-    changes = f"import random, numpy; rows = {draw} if epoch else 1"
+    changes = f"import random, numpy; from random import randint; rows = {draw} if epoch else 1"
     run = follow_script(program(tmp_path, changes), 64, A10)
     assert more(run) >= 3 * 10 * 64 * WIDTH * 4
+
+
+def test_sizes_that_are_drawn_count_at_their_largest_in_a_single_epoch(tmp_path: Path) -> None:
+    draws = "import random; rows = random.choice([1, 11 if number > 2 else 1])"
+    run = follow_script(program(tmp_path, each=draws, epochs=1), 64, A10)
+    assert more(run) >= 3 * 10 * 64 * WIDTH * 4
+
+
+def test_a_single_epoch_that_draws_no_sizes_ends_with_the_traced_steps(tmp_path: Path) -> None:
+    seeds = "import random; torch.manual_seed(random.randint(0, 9))"
+    each = "random.random(); rows = 11 if number > 2 else 1"
+    run = follow_script(program(tmp_path, seeds, each=each, epochs=1), 64, A10)
+    assert more(run) <= 0
 
 
 def test_a_line_that_draws_until_a_number_suits_goes_on(tmp_path: Path) -> None:
