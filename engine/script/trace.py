@@ -30,7 +30,7 @@ from ..tracing.lowering import CudaBehaviour
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import NeedsTwoSamples, Trace, batch_norm_refuses
 from .data.loaders import Feeding
-from .devices.process_group import processes_joined
+from .devices.process_group import processes_joined, wants_launcher
 from .devices.sparse import WHY, names_sparse
 from .factory import TRACING, Factory, ScriptFailed
 from .live import Live
@@ -250,6 +250,11 @@ def _refusal(script: Script, error: BaseException) -> CannotTrace:
         return CannotTrace(f"{reason}{script.describe(error)}", advice)
     if package := missing_package(error):
         advice = f"install {package} where memorymark runs (pip install), or measure it"
+        return CannotTrace(f"{reason}{script.describe(error)}", advice)
+    if wants_launcher(error):
+        advice = (
+            "say how many processes torchrun starts (WORLD_SIZE=8 memorymark ...), or measure it"
+        )
         return CannotTrace(f"{reason}{script.describe(error)}", advice)
     if isinstance(error, _SLIPS) and _raised_by_a_tracer(error):
         return CannotTrace(f"{reason}{script.describe(error)}, in what stands in for a GPU here")

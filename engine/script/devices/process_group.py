@@ -149,6 +149,13 @@ _FIRST = {
 """Environment variables that ``torchrun`` sets for the first process."""
 
 
+def wants_launcher(error: BaseException) -> bool:
+    """Whether a script wants what ``torchrun`` sets, without having been started by it."""
+    names = (*_FIRST, "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    is_theirs = isinstance(error, KeyError) and error.args[:1] in [(name,) for name in names]
+    return is_theirs and "WORLD_SIZE" not in os.environ
+
+
 def _data_parallel(making: Making, opened: list[Buckets]) -> dict[str, Any]:
     """Methods of ``DistributedDataParallel``, with buckets in place of its compiled reducer."""
 

@@ -59,6 +59,14 @@ def test_a_package_that_is_not_installed_is_named(folder: Path) -> None:
         trace_script(_program(folder, "import no_such_package.inner"), 8, A10)
 
 
+@pytest.mark.parametrize("name", ["LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"])
+def test_variables_of_a_launcher_are_asked_for(folder: Path, name: str) -> None:
+    with pytest.raises(CannotTrace, match=r"line 5 .*: say how many .* \(WORLD_SIZE=8 memorymark"):
+        trace_script(_program(folder, f"import os; os.environ['{name}']"), 8, A10)
+    with pytest.raises(CannotTrace, match="fix that"):
+        trace_script(_program(folder, "import os; os.environ['OTHER']"), 8, A10)
+
+
 def test_a_file_that_the_script_names_itself_is_its_own_fault(folder: Path) -> None:
     with pytest.raises(CannotTrace, match=r"FileNotFoundError: .*: fix that"):
         trace_script(_program(folder, "open('no_such_file.csv')"), 8, A10)
