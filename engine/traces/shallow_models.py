@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
-from itertools import groupby
-from operator import itemgetter
 
-from ..allocator.caching import FREE
 from ..core.choices import ZERO, Parallelism
 from ..core.errors import EngineError
 from ..step.pipelining import Stage
 from ..tracing.alignment import NotRepeating
 from ..tracing.blocks import Run, runs_of, with_fewer
-from ..tracing.depth import DeepTrace
+from ..tracing.depth import DeepTrace, check_alike
 from ..tracing.trace import Trace
 from .tracer import WholeModel
 
@@ -147,20 +145,38 @@ class ShallowModels:
         whole = [run.repeats for run in self._runs]
         at = cache(lambda *repeats: self._at(batch_size, margin, repeats))
         if self._deep is not None:
+            one_more = self._repeats(margin, 1)
             try:
-                return self._deep.at_batch_of(at(*self._repeats(margin, 1)), whole)
+                return self._deep.at_batch_of(at(*one_more), one_more, whole)
             except NotRepeating:  # such as at batch 1, where tensors are contiguous otherwise
                 if batch_size > 1 and len(self._runs) > 1:
                     self._deep = None  # that trace is none of the depths, so it was in vain
         shallow, *deeper = (at(*repeats) for repeats in self._depths(margin))
         deep = DeepTrace(self._named_in_traces, margin, shallow, deeper)
-        if not self._is_checked:
-            deepest = self._repeats(margin, 2)
-            _check_alike(deep.at(deepest), at(*deepest))
-            self._worth_trying, self._is_checked = [margin], True
+        following = {} if self._is_checked else self._checked(deep, batch_size, margin)
+        self._worth_trying, self._is_checked = [margin], True
         if not self.traces:
             self._deep = deep
+        self.traces |= following
         return deep.at(whole)
+
+    def _checked(self, deep: DeepTrace, batch_size: int, margin: int) -> dict[int, Trace]:
+        """The trace at the next batch size, where it shows that blocks repeat.
+
+        It is needed anyway, and of a deeper model than those that gave ``deep``. Where a step does
+        something else there, such a model is traced at the same batch size, and nothing returned.
+
+        Raises:
+            NotRepeating: If a deeper model does not come out as the shallow ones have it.
+        """
+        deepest, following = self._repeats(margin, 2), batch_size + 1
+        if batch_size > 1:  # at 1, tensors are contiguous otherwise
+            with suppress(NotRepeating):
+                there = self._at(following, margin, deepest)
+                whole = [run.repeats for run in self._runs]
+                return {following: deep.at_batch_of(there, deepest, whole)}
+        check_alike(deep.at(deepest), self._at(batch_size, margin, deepest))
+        return {}
 
     def _at(self, batch_size: int, margin: int, repeats: Sequence[int]) -> Trace:
         """The trace of the model with these repeats.
@@ -175,23 +191,3 @@ class ShallowModels:
             raise
         except Exception as error:  # the code of the model expects all of its blocks
             raise NotRepeating(f"{type(error).__name__}: {error}") from error
-
-
-def _check_alike(given: Trace, traced: Trace) -> None:
-    """Check that two traces say the same, but for the order of what is freed at once.
-
-    An encoder's layers may end up in another order than a decoder's where both are let go of, which
-    the caching allocator cannot notice: free blocks grow together whichever comes first.
-    """
-    one, other = (replace(trace, events=_settled(trace)) for trace in (given, traced))
-    if one != other or given.operations != traced.operations:
-        raise NotRepeating("with still more blocks, a step does something else")
-
-
-def _settled(trace: Trace) -> list[tuple[int, int]]:
-    """The events, where nothing is allocated in between by the numbers of tensors."""
-    settled: list[tuple[int, int]] = []
-    for kind, run in groupby(trace.events, itemgetter(0)):
-        events = list(run)
-        settled += sorted(events) if kind == FREE else events
-    return settled

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..allocator.caching import ALLOCATE, FREE
+from .alignment import NotRepeating
 from .depth_events import Event, Rank
 from .trace import Trace
 
 Origin = tuple[int, int]
 """The number of a trace, the shallow one being 0, and a number of a tensor or operation in it."""
+
+
+_Value = TypeVar("_Value")
+
+
+def by_origin(known: Iterable[tuple[Origin, _Value]]) -> dict[Origin, _Value]:
+    """What is known of each origin; raises ``NotRepeating`` where repeats of it differ."""
+    found: dict[Origin, _Value] = {}
+    for origin, value in known:
+        if found.setdefault(origin, value) != value:
+            raise NotRepeating("at another batch size, blocks differ from one another")
+    return found
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from .alignment import Labels, NotRepeating, aligned, between
-from .built_trace import Origin
+from .built_trace import Origin, by_origin
 from .trace import ON_HOST, RECOMPUTATION, Operation
 
 _OVER_ALL = tuple(
@@ -76,19 +76,19 @@ def numbers_there(
     """The numbers of operations at another batch size, without those over all blocks.
 
     Raises:
-        NotRepeating: If these are others there, or any operation is.
+        NotRepeating: If these are others there, or any operation is, or repeats of one differ.
     """
     if len(work) != len(there):
         raise NotRepeating("at another batch size, a step does more or less")
-    numbers = {}
+    numbers = []
     for (origin, here, over_all), other in zip(work, there, strict=True):
         # What is over all blocks has to agree as it is: how its growth depends on the batch is not
         # known. Optimizers, which it mostly is, do not depend on the batch.
         if (here if over_all else here.with_numbers(other.numbers)) != other:
             raise NotRepeating("at another batch size, a step computes something else")
         if not over_all:
-            numbers[origin] = other.numbers
-    return numbers
+            numbers.append((origin, other.numbers))
+    return by_origin(numbers)
 
 
 def _is_over_all(operation: Operation) -> bool:
