@@ -62,6 +62,7 @@ torch._subclasses.fake_tensor.DynamicOutputShapeException
 torch._subclasses.fake_tensor.FakeTensor
 torch._subclasses.fake_tensor.FakeTensorMode
 torch._subclasses.fake_tensor.FakeTensorMode._prep_args_for_hash
+torch._subclasses.fake_tensor.init_gpu_context
 torch._subclasses.fake_tensor.unset_fake_temporarily
 torch.amp.GradScaler._maybe_opt_step
 torch.autograd.Variable._execution_engine

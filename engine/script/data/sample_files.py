@@ -197,10 +197,12 @@ def tokens(texts: Iterable[str | int], tokenizer_file: Path) -> Iterator[int]:
         InvalidInput: For ``tokenizer``.
     """
     tokenizer = _load(tokenizer_file)
+    # Without the places of the tokens in the text, from tokenizers 0.20 on.
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
     rest = iter(texts)
     while batch := list(islice(rest, _TOGETHER)):
         written = [text for text in batch if isinstance(text, str)]
-        counted = map(len, tokenizer.encode_batch_fast(written))
+        counted = map(len, encode(written))
         yield from (text if isinstance(text, int) else next(counted) for text in batch)
 
 

@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -390,6 +391,14 @@ def placing_tensors(
                 "ctc_loss",
                 placed_ctc_loss,
                 why="the CPU's kernel takes its lengths in another place",
+            )
+        )
+        stack.enter_context(
+            patched(
+                fake_tensor,
+                "init_gpu_context",
+                lambda device: None,
+                why="no GPU is there to be made ready for fake tensors that PyTorch puts on it",
             )
         )
         for name, method in _METHODS.items():

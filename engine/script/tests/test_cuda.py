@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from engine.core.errors import NotPredictable
 from engine.gpus import GPUS
+from engine.script.machine import pretended_machine
 from engine.script.tests.scripts import A10, on_a10, written
 from engine.script.trace import CannotTrace, trace_script
 from engine.tracing.lowering import cuda_behaviour
@@ -230,6 +233,14 @@ def test_a_second_gpu_is_not_there(folder: Path) -> None:
     code = "import torch\ndef make_step(b):\n    torch.ones(b, device='cuda:1')"
     with pytest.raises(CannotTrace, match=r"invalid device ordinal.* With all on cuda:0"):
         trace_script(written(folder, code), 2, A10)
+
+
+def test_fake_tensors_that_pytorch_puts_on_the_gpu_need_none() -> None:
+    """As its sharded tensors do, to find the shape of a result."""
+    with pretended_machine(A10), _disable_current_modes(), FakeTensorMode():
+        shape_only = torch.empty(2, device="meta")
+        there = torch.empty_like(shape_only, device=torch.device("cuda", 0))
+        assert there.shape == shape_only.shape
 
 
 def test_nothing_of_it_stays_behind() -> None:

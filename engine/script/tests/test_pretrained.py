@@ -18,6 +18,7 @@ from engine.script.libraries import loading_arguments
 from engine.script.machine import Machine, pretended_machine
 from engine.script.tests.scripts import A10, written
 from engine.script.trace import CannotTrace, trace_script
+from engine.step.transformers_versions import VERSION
 
 LOADING = """
 import torch
@@ -124,7 +125,7 @@ def test_a_class_takes_what_says_how_weights_are_read(saved: Path, kind: str, op
 def test_what_transformers_takes_for_loading_reaches_no_model() -> None:
     """Its own arguments, by its source: those it names, and those that it takes out."""
     source = inspect.getsource(PreTrainedModel.from_pretrained)
-    taken_out = set(re.findall(r'kwargs\.pop\(\s*"(\w+)"', source))
+    taken_out = set(re.findall(r'\bkwargs\.pop\(\s*"(\w+)"', source))
     named = {
         name
         for name, one in inspect.signature(PreTrainedModel.from_pretrained).parameters.items()
@@ -132,6 +133,7 @@ def test_what_transformers_takes_for_loading_reaches_no_model() -> None:
     }
     ours = {"torch_dtype", "dtype", "device_map", "attn_implementation", "output_loading_info"}
     passed_on = {"config", "quantization_config", "experts_implementation"}
+    passed_on |= {"load_in_8bit", "load_in_4bit", "use_flash_attention_2"}  # until transformers 5
     given = dict.fromkeys((taken_out | named) - ours - passed_on)
     loading_arguments.taken(given)
     assert not given
@@ -165,10 +167,11 @@ def test_a_config_that_is_given_stays_as_it_is(saved: Path) -> None:
     names, _ = run(
         "from transformers import BertConfig, BertModel\n"
         "config = BertConfig(num_hidden_layers=1, hidden_size=8, num_attention_heads=2)\n"
+        "before = config.to_dict()\n"
         f"BertModel.from_pretrained({str(saved)!r}, config=config, dtype='float16')\n"
-        "seen = (config.name_or_path, config.dtype)"
+        "seen = (config.name_or_path, config.to_dict() == before)"
     )
-    assert names["seen"] == ("", None)
+    assert names["seen"] == ("", True)
 
 
 def test_a_file_of_the_hub_that_is_not_here_is_no_mistake_of_the_script(folder: Path) -> None:
@@ -198,10 +201,12 @@ def test_known_ids_are_built_from_our_presets_and_the_format_is_stated(
         "seen = (model.dtype, model.config.num_hidden_layers)"
     )
     assert names["seen"] == (dtype, 12)
-    assert machine.caveats == [
+    said = (
         "The config of bert does not say in which format its weights were saved; float32 is "
         "assumed."
-    ]
+    )
+    # Before transformers 5, models are loaded in PyTorch's default format, whatever was saved.
+    assert machine.caveats == ([said] if VERSION >= (5, 0) else [])
 
 
 def test_an_unknown_id_is_refused_with_its_line(folder: Path) -> None:

@@ -148,6 +148,20 @@ class TestTheLongestSample:
         sample = read_sample(path, "x", tmp_path / "tokenizer.json")
         assert sample.longest == samples.Longest(1, 4)
 
+    def test_a_tokenizer_without_a_fast_batch_counts_the_same(
+        self, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As those of transformers 4.44, which takes tokenizers 0.19."""
+
+        class Tokenizer:
+            def encode_batch(self, texts: list[str]) -> list[list[str]]:
+                return [text.split() for text in texts]
+
+        monkeypatch.setattr(sample_texts, "_load", lambda path: Tokenizer())
+        path = write("a.txt", "a\na b c\na b\n")
+        sample = read_sample(path, tokenizer=path)
+        assert sample.longest == samples.Longest(1, 3)
+
     def test_of_images_it_is_the_one_with_the_longest_side(self, tmp_path: Path) -> None:
         for name, size in (("a.png", (30, 30)), ("b.png", (4, 40)), ("c.png", (39, 39))):
             (tmp_path / name).write_bytes(image(*size))
