@@ -46,6 +46,13 @@ def scaled(value: float, power: int) -> str:
     return significant(value / 10**power)
 
 
+def in_thousands(value: float) -> str:
+    """A round number with a letter for thousands and more, as plotly labels an axis: ``500k``."""
+    letters = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
+    unit, letter = next((one for one in letters if value >= one[0]), (1.0, ""))
+    return f"{value / unit:g}{letter}"
+
+
 def tokens_per_second(samples_per_second: float | None, tokens: Tokens | None) -> str:
     """A speed in tokens, such as ``28,900 tokens/s``; empty where there are none to count."""
     speed = tokens.per_second(samples_per_second) if tokens else None

@@ -57,6 +57,17 @@ _OVERLAPPING = """() => {
   return found;
 }"""
 
+_WITHOUT_TARGET = """() => {
+  const target = (element, named) => {
+    const [how, ...selector] = named.split(" ");
+    if (how === "closest") return element.closest(selector.join(" "));
+    return named === "this" ? element : document.querySelector(named);
+  };
+  return [...document.querySelectorAll("[hx-target]")]
+    .filter((element) => !target(element, element.getAttribute("hx-target")))
+    .map((lost) => `no ${lost.getAttribute("hx-target")} for ${lost.outerHTML.slice(0, 120)}`);
+}"""
+
 SERIOUS = ("serious", "critical")
 
 _MOMENTS, _MOMENT_MS = 50, 100
@@ -78,7 +89,7 @@ def look(page: Page, name: str) -> None:
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
         found = (barriers(page) if (screen, theme) in LOOKS else [], overflow(page))
-        found[0].extend(overlapping(page))
+        found[0].extend([*overlapping(page), *without_target(page)])
         if folder:
             page.screenshot(path=Path(folder) / f"{name}-{screen}-{theme}.png", full_page=True)
         if found[0] or found[1] > 0:
@@ -99,6 +110,12 @@ def barriers(page: Page) -> list[str]:
 def overlapping(page: Page) -> list[str]:
     """The links and buttons of the page's head that lie over each other."""
     found: list[str] = page.evaluate(_OVERLAPPING)
+    return found
+
+
+def without_target(page: Page) -> list[str]:
+    """The elements whose answer from the server has no place on the page, so that it is lost."""
+    found: list[str] = page.evaluate(_WITHOUT_TARGET)
     return found
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from .answer.ladder import in_few_words
@@ -33,7 +32,6 @@ def analyze(
     known: Sequence[Trial] = (),
     traced: KeptTraces | None = None,
     measured: Sequence[Residual] = (),
-    prices: Mapping[str, float] = MappingProxyType({}),
     recorded: RecordedFile | None = None,
 ) -> AnalysisResult:
     """Run an analysis: a prediction for a catalogue GPU, measurements for ``local``.
@@ -46,7 +44,6 @@ def analyze(
         known: Trials from an earlier attempt at the same request, which are not repeated.
         traced: Returns the traces of a prediction; ``None`` keeps none in memory.
         measured: Steps that were measured elsewhere, beside those of this machine's own file.
-        prices: USD per GPU-hour by catalogue name, where it is not the catalogue's; for ``any``.
         recorded: Gives the launch time of the machine; for a catalogue GPU.
 
     Raises:
@@ -62,7 +59,7 @@ def analyze(
         if request.gpu == LOCAL:
             result = analyze_measured(request, emit, _by_size(known, measured=True))
         elif request.gpu == ANY:
-            result = _analyze_any(request, emit, traced, Experience.here(measured), prices)
+            result = _analyze_any(request, emit, traced, Experience.here(measured))
         else:
             made = _by_size(known, measured=False)
             known_here = Experience.here(measured, recorded)
@@ -75,13 +72,12 @@ def _analyze_any(
     emit: Emit,
     traced: KeptTraces | None,
     experience: Experience,
-    prices: Mapping[str, float],
 ) -> AnalysisResult:
     """The analysis for the GPU that is chosen; both steps share their traces."""
     shared = traced or KeptTraces()
     on = partial(predictions_on, traced=shared, experience=experience)
     refusal, groups = partial(fits_on_none, request), partial(shared.groups, request)
-    choice = choose_gpu(request, on, refusal, emit, prices, groups)
+    choice = choose_gpu(request, on, refusal, emit, groups)
     result = analyze_predicted(choice.request, emit, traced=shared, experience=experience)
     return on_chosen(choice, result)
 

@@ -21,7 +21,7 @@ from .core.errors import EngineError, InvalidInput
 from .core.loading import has_line, turn
 from .core.process import lines_of
 from .events import Answer, Emit, Event, to_json_line
-from .gpus import LOCAL, Gpu, with_added
+from .gpus import LOCAL, Gpu, with_added, with_prices
 from .gpus.checked import SelfCheck
 from .gpus.known import using
 from .interface.first_request import FIRST_REQUEST
@@ -56,7 +56,7 @@ class Order:
         self-check.
         trials: Trials of an earlier attempt at the analysis.
         measured: Steps that were measured elsewhere in the lab.
-        prices: Prices of the lab, in USD per GPU-hour by catalogue name.
+        prices: Prices of the lab, in USD per GPU-hour by name, in place of the catalogue's.
         checks: The self-checks of the lab's nodes.
         gpus: GPUs that the lab has added to the catalogue.
     """
@@ -121,7 +121,7 @@ def _answer(line: str, emit: Emit, traced: KeptTraces | None) -> Event:
             from .selfcheck.check import self_check
 
             return Answer(self_check(emit).to_dict())
-        with with_added(order.gpus), using(order.checks):
+        with with_added(order.gpus), with_prices(order.prices), using(order.checks):
             return _ANSWERS[order.ask](order, AnalysisRequest.parse(order.request), emit, traced)
     except EngineError as error:
         return error
@@ -150,7 +150,7 @@ def _analyze(
 
     if request.goal is not Goal.BATCH:
         return analyze_texts(request, emit)
-    return analyze(request, emit, order.trials, traced, order.measured, order.prices)
+    return analyze(request, emit, order.trials, traced, order.measured)
 
 
 def _predict(

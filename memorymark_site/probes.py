@@ -16,6 +16,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
 from memorymark_site.environment import MANAGE
@@ -24,6 +25,7 @@ from memorymark_site.operations.database import need_response
 logger = logging.getLogger(__name__)
 
 
+@csrf_exempt  # it changes nothing: another method is a 405, not a form that has expired
 @login_not_required
 @never_cache
 @require_safe
@@ -32,6 +34,7 @@ def live(_request: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": "ok"})
 
 
+@csrf_exempt  # it changes nothing: another method is a 405, not a form that has expired
 @login_not_required
 @never_cache
 @require_safe

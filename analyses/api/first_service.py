@@ -29,8 +29,9 @@ from analyses.api.views import MAX_WAIT_SECONDS, member_of, wait_until
 from analyses.bodies import storable
 from analyses.jobs import lab_state
 from analyses.models import FINAL_STATUSES, Analysis
-from analyses.results.stored import result_of
+from analyses.results.decided import decided_moves, own_result
 from engine.answer.amounts import trial_at
+from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.core.sizes import in_gib
 from engine.gpus import catalogue_name
@@ -97,12 +98,12 @@ class Analyze(_View):
         wait_until(lambda: _is_final(analysis.pk), MAX_WAIT_SECONDS)
         analysis.refresh_from_db()
         address = request.build_absolute_uri(reverse("analyses:detail", args=[analysis.pk]))
-        result = result_of(analysis)
+        result = own_result(analysis)
         if result is not None:
-            return Response(_answer(result) | {"analysis_id": analysis.pk, "url": address})
+            return Response(_answer(result) | _decision(analysis) | {"url": address})
         if analysis.is_final:
-            why = analysis.failure_reason or f"the analysis was {analysis.status}"
-            return _error(f"{why} See {address}", HTTP_422_UNPROCESSABLE_ENTITY)
+            why = analysis.failure_reason or f"The analysis was {analysis.status}"
+            return _error(f"{why.rstrip('.')}. See {address}", HTTP_422_UNPROCESSABLE_ENTITY)
         late = _error(f"not finished yet; it goes on at {address}", HTTP_503_SERVICE_UNAVAILABLE)
         late["Retry-After"] = str(QUEUE_SECONDS)
         return late
@@ -121,6 +122,8 @@ def _fields(body: object) -> dict[str, object]:
         raise InvalidInput({MODEL: "enter the model's id, as /models lists it, as text"})
     if not fields.get("gpu"):
         fields["gpu"] = _gpu_here()
+    if fields.get("goal", Goal.BATCH) != Goal.BATCH:
+        raise InvalidInput({"goal": "/analyze finds batches; POST others to /api/v1/analyses/"})
     return fields | {"model": model}
 
 
@@ -135,6 +138,7 @@ def _is_final(pk: int) -> bool:
 
 
 def _answer(result: AnalysisResult) -> dict[str, Any]:
+    """The old fields: of another batch alone, as its programs change nothing else."""
     optimal = trial_at(result, result.recommended_batch_size)
     headroom, total = result.current_headroom_bytes, result.gpu.total_bytes
     return {
@@ -158,6 +162,16 @@ def _answer(result: AnalysisResult) -> dict[str, Any]:
             }
             for trial in sorted(result.trials, key=lambda trial: trial.batch_size)
         ],
+    }
+
+
+def _decision(analysis: Analysis) -> dict[str, Any]:
+    """What the page of the analysis advises, which may be more than another batch."""
+    result = analysis.result or {}
+    return {
+        "analysis_id": analysis.pk,
+        "decision": result.get("decision") or result.get("verdict") or "",
+        "moves": decided_moves(analysis),
     }
 
 

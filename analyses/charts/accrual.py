@@ -8,6 +8,7 @@ from datetime import timedelta
 from math import floor, log10
 
 from analyses.charts.layout import SPIKE, PlotlyDict, axis, plain_layout
+from analyses.formatting import in_thousands
 from analyses.savings.accrual import Amount, Point, Projection, Saved
 from engine.core.numbers import usd
 
@@ -190,7 +191,7 @@ def accrual_plot(points: Sequence[Point]) -> Plot:
         ticks_x=[
             (x, f"{day:%-d %b}") for x, day in zip((xs[0], xs[middle], xs[-1]), days, strict=True)
         ],
-        ticks_y=[(_down(value, most), _short(value)) for value in _round_values(most)],
+        ticks_y=[(_down(value, most), f"${in_thousands(value)}") for value in _round_values(most)],
     )
 
 
@@ -199,13 +200,6 @@ def _round_values(most: float) -> list[float]:
     power = 10.0 ** floor(log10(most))
     step = next(s for s in (power / 5, power / 2, power, 2 * power, 5 * power) if most / s < 5)
     return [step * number for number in range(floor(most / step) + 1)]
-
-
-def _short(value: float) -> str:
-    """USD with a letter for thousands and more, as plotly labels the axis of the other chart."""
-    letters = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
-    unit, letter = next((one for one in letters if value >= one[0]), (1.0, ""))
-    return f"${value / unit:g}{letter}"
 
 
 def _down(value: float, most: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from analyses.charts.breakdown import used_bytes
 from analyses.charts.picture import Drawn, Picture, Point, draw, point_of
 from analyses.formatting import tokens_per_second
-from engine.answer.amounts import trial_at
+from engine.answer.amounts import Answered, trial_at
 from engine.answer.economics import usd_per_million_samples
 from engine.answer.figures import COST, LARGEST_BATCH, RECOMMENDED_BATCH, SPEED
 from engine.core.sizes import gib
@@ -20,16 +20,17 @@ _FARTHEST = 2
 """Batch sizes beyond this multiple of the limit are left out."""
 
 
-def picture_of(result: AnalysisResult, tokens: Tokens | None) -> Picture | None:
-    """The picture of a result; ``None`` where the memory of no batch size is known."""
-    trials = _trials(result)
-    if not trials:
+def picture_of(answered: Answered) -> Picture | None:
+    """The picture of an answer; ``None`` where the memory of no batch size is known."""
+    result = answered.result
+    trials = _trials(result) if result else []
+    if result is None or not trials:
         return None
 
     def text(trial: Trial, categories: Collection[str]) -> Point:
         speed = trial.samples_per_second if trial.fits else None
         point = point_of(trial, trial.batch_size, result.gpu.total_bytes, categories)
-        return replace(point, speed=_speed(speed, tokens), cost=_cost(speed, result))
+        return replace(point, speed=_speed(speed, answered.tokens), cost=_cost(speed, answered))
 
     names: dict[int, list[str]] = {}
     for name, size in (
@@ -74,12 +75,11 @@ def _speed(samples_per_second: float | None, tokens: Tokens | None) -> str:
     return f"{speed}, {counted}" if counted else speed
 
 
-def _cost(samples_per_second: float | None, result: AnalysisResult) -> str:
-    saved = result.savings
-    if not samples_per_second or saved is None or not saved.price_per_hour_usd:
+def _cost(samples_per_second: float | None, answered: Answered) -> str:
+    price = answered.price_per_hour_usd
+    if not samples_per_second or not price:
         return ""
-    gpus = result.workload.world_size if result.workload else 1
-    cost = usd_per_million_samples(saved.price_per_hour_usd * gpus, samples_per_second)
+    cost = usd_per_million_samples(price * answered.gpu_count, samples_per_second)
     return f"{COST.text(cost)} per million samples"
 
 

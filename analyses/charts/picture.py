@@ -15,6 +15,7 @@ from math import ceil, floor, log10
 
 from analyses.charts.breakdown import CATEGORIES, memory_sizes, used_bytes
 from analyses.charts.layout import Tick
+from analyses.formatting import exact, in_thousands
 from engine.core.numbers import whole
 from engine.core.sizes import GIB, gib, gib_number
 from engine.interface.trial import Trial
@@ -39,6 +40,8 @@ STACKED = (
 
 _MARK_HEIGHT = 17
 _TICKS_ACROSS, _TICKS_UP = 8, 4
+_MIN_SHORTENED = 1e5
+"""From here on a label in full is too long to stand beside the axis."""
 
 
 class Fit(StrEnum):
@@ -322,7 +325,12 @@ def _speed_line(columns: Sequence[Column]) -> str:
 
 def _speed_ticks(fastest: float) -> list[Tick]:
     ticks = _ticks(_axis_end(fastest), _TICKS_UP)
-    return [Tick(_speed_y(value, fastest) or 0.0, f"{value:,g}") for value in ticks if value]
+    return [Tick(_speed_y(value, fastest) or 0.0, _tick_label(value)) for value in ticks if value]
+
+
+def _tick_label(value: float) -> str:
+    """A label so short that it fits beside the axis: a small model trains millions a second."""
+    return exact(value) if value < _MIN_SHORTENED else in_thousands(value)
 
 
 def _axis_end(highest: float) -> float:

@@ -85,7 +85,6 @@ def asked_of(lease: Lease) -> Asked:
                 "request": analysis.request,
                 "trials": known,
                 "measured": _measured(analysis.request),
-                "prices": {gpu: price.usd for gpu, price in prices_for(analysis.request).items()},
                 **_of_the_lab(analysis.request),
             },
             settings.ENGINE_DEADLINE_SECONDS,
@@ -109,8 +108,9 @@ def asked_of(lease: Lease) -> Asked:
 
 
 def _of_the_lab(request: Mapping[str, Any]) -> dict[str, object]:
-    """The measurements of the lab's nodes, and the GPUs added to the catalogue."""
+    """The measurements of the lab's nodes, the GPUs added to the catalogue, and the prices."""
     return {
+        "prices": {gpu: price.usd for gpu, price in prices_for(request).items()},
         "checks": self_checks.of_the_lab(nodes.here().name),
         "gpus": [asdict(gpu) for gpu in added_gpus.known_for(request["gpu"])],
     }

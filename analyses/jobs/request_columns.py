@@ -8,7 +8,7 @@ import json
 from analyses.gpus.added_gpus import basis_of
 from analyses.jobs.measured_steps import newest
 from analyses.jobs.nodes import engine_version
-from analyses.lab.settings import Settled, settle
+from analyses.lab.settings import Settled, prices_for, settle
 from analyses.models import Analysis, QueryKind
 from analyses.results.stored import Result
 from analyses.savings.aggregation import workload_key
@@ -54,9 +54,17 @@ def request_hash(request: AnyRequest, ask: str = "") -> str:
     if request.gpu in (LOCAL, ANY) or from_hub:  # any: prices may change
         return ""
     asked = json.dumps(request.to_dict(), sort_keys=True)
-    added = basis_of(request.gpu, compares_all=ask == QueryKind.PLAN)
-    basis = f"{engine_version()} {newest(request.gpu)} {added}{ask}{asked}"
+    compares_all = ask == QueryKind.PLAN
+    added = basis_of(request.gpu, compares_all=compares_all)
+    prices = _prices_of_all(request) if compares_all else ""
+    basis = f"{engine_version()} {newest(request.gpu)} {added}{prices}{ask}{asked}"
     return hashlib.sha256(basis.encode()).hexdigest()
+
+
+def _prices_of_all(request: AnalysisRequest) -> str:
+    """The prices that the catalogue's GPUs are compared by."""
+    priced = prices_for(request.to_dict())
+    return json.dumps({gpu: price.usd for gpu, price in priced.items()}, sort_keys=True)
 
 
 def chosen_columns(number: int, result: Result) -> dict[str, object]:

@@ -112,8 +112,10 @@ def _change(request: MemberRequest, held: HeldPrice) -> HttpResponse:
 
 
 def _form(request: MemberRequest, held: HeldPrice, form: PriceForm) -> HttpResponse:
-    template = _PRICE_FORM if request.htmx else "lab/price.html"
-    return render(request, template, {"price": held, "form": form, "nav": "gpus"})
+    in_cell = bool(request.htmx)
+    template = _PRICE_FORM if in_cell else "lab/price.html"
+    shown = {"price": held, "form": form, "in_cell": in_cell, "nav": "gpus"}
+    return render(request, template, shown)
 
 
 def _cell(request: MemberRequest, held: HeldPrice) -> HttpResponse:

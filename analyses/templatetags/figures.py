@@ -44,6 +44,7 @@ for _filter in (
     breakdown.category_name,
 ):
     register.filter(_filter.__name__, _filter)
+register.filter("times_to", numbers.times_range)
 
 
 @register.simple_tag(takes_context=True)

@@ -125,6 +125,7 @@ def _option(gpu: str, speed: float) -> dict[str, Any]:
     return {
         "gpu": gpu,
         "total_bytes": GPUS[gpu].total_bytes,
+        "price_per_hour_usd": GPUS[gpu].price_per_hour_usd,
         "fits": True,
         "why_not": "",
         "largest_batch_size": 264,

@@ -95,21 +95,21 @@ QUERIES = {
     "/tokens/": 4,
     "/account/": 5,
     "/members/": 6,
-    "/{queued}/": 20,  # here and below one for a ladder from before the last measured step
-    "/{running}/": 20,
+    "/{queued}/": 21,  # here and below one for a ladder from before the last measured step
+    "/{running}/": 21,
     "/{cancelling}/": 15,
     # Two for how far off trials and training runs of the model were, one for nodes' host memory.
-    "/{succeeded}/": 24,
-    "/{failed}/": 19,
+    "/{succeeded}/": 25,
+    "/{failed}/": 20,
     "/{cancelled}/": 14,
-    "/{lost}/": 19,
+    "/{lost}/": 20,
     # Without a ladder, and past errors of its own only; one for what can be mentioned to its owner.
     "/{script}/": 18,
     "/{script}/advice/": 5,
     "/history/?q=script&columns=script": 16,
-    "/{running}/live/": 16,
+    "/{running}/live/": 17,
     "/{succeeded}/log/": 4,
-    "/{succeeded}/advice/": 9,
+    "/{succeeded}/advice/": 10,
     "/{succeeded}/labels/": 6,
     "/{succeeded}/worth/": 3,
     "/api/v1/analyses/": 7,

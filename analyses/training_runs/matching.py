@@ -56,8 +56,8 @@ def why_other(
     request: AnyRequest, measured_gpu: str, result: AnalysisResult, record: TrainingRecord
 ) -> str:
     """The reason why a run is of another model or kind of GPU, so never of this analysis."""
-    if not comparison.is_that_gpu(request.gpu, measured_gpu, record.device_name):
-        return f"it trained on {record.device_name}"
+    if other := comparison.why_other_gpu(request.gpu, measured_gpu, record.device_name):
+        return other
     held = parameter_bytes_in(result.trials)
     return _why_other_subject(_decided(request, result), record, held)
 

@@ -13,6 +13,8 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 _MINUS = "\N{MINUS SIGN}"
 _MIN_MULTIPLE = 2
 """Ratio from which on a difference is shown as a multiple instead of a percentage."""
+_MIN_PERCENT_LEFT = 0.5
+"""The smallest part of the whole, in percent, that whole percents can show."""
 _MIN_CENTS = 0.005
 """The smallest amount that cents can show."""
 
@@ -72,9 +74,14 @@ def times_range(low: float, high: float) -> str:
 
 
 def difference(ratio: float) -> str:
-    """A ratio to a baseline: a percentage, from 2 on a multiple, ``same`` below 0.5%."""
+    """A ratio to a baseline: a percentage, from 2 on a multiple, ``same`` below 0.5%.
+
+    What leaves no more than 0.5% has one decimal, so that it is not ``−100%``: nothing left.
+    """
     if ratio >= _MIN_MULTIPLE:
         return times(ratio)
+    if 0 < 100 * ratio <= _MIN_PERCENT_LEFT:
+        return f"{_MINUS}{floor(1000 * (1 - ratio)) / 10:.1f}%"
     change = round(100 * (ratio - 1))
     if change == 0:
         return "same"

@@ -4,7 +4,16 @@ The GPUs are in the TOML files next to this one, by family; :mod:`~engine.gpus.g
 field means.
 """
 
-from .catalogue import BUILT_IN, GPUS, added_gpus, by_family, read_catalogue, set_added, with_added
+from .catalogue import (
+    BUILT_IN,
+    GPUS,
+    added_gpus,
+    by_family,
+    read_catalogue,
+    set_added,
+    with_added,
+    with_prices,
+)
 from .gpu import Gpu, SelfChecked, Vendor
 from .names import ANY, HOW_TO_LIST, LOCAL, canonical_name, catalogue_name, short_name
 
@@ -25,4 +34,5 @@ __all__ = [
     "set_added",
     "short_name",
     "with_added",
+    "with_prices",
 ]

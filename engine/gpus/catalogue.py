@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,6 +122,19 @@ def with_added(added: Added | Sequence[Gpu]) -> Iterator[None]:
         _ADDED.reset(before)
 
 
+_PRICES: ContextVar[Mapping[str, float]] = ContextVar("prices of a lab")
+
+
+@contextmanager
+def with_prices(prices: Mapping[str, float]) -> Iterator[None]:
+    """Give GPUs a lab's own prices for a while, in USD per GPU-hour by name."""
+    before = _PRICES.set(prices)
+    try:
+        yield
+    finally:
+        _PRICES.reset(before)
+
+
 def added_gpus() -> list[Gpu]:
     """The GPUs that the lab has added and still offers."""
     return [gpu for name, gpu in _ADDED.get(_NONE).offered.items() if name not in BUILT_IN]
@@ -135,6 +148,11 @@ class Catalogue(Mapping[str, Gpu]):
     """
 
     def __getitem__(self, name: str) -> Gpu:
+        gpu = self._as_listed(name)
+        price = _PRICES.get({}).get(name)
+        return gpu if price is None else replace(gpu, price_per_hour_usd=price)
+
+    def _as_listed(self, name: str) -> Gpu:
         if name in BUILT_IN:
             return BUILT_IN[name]
         added = _ADDED.get(_NONE)

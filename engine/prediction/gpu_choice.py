@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from ..answer.economics import usd_per_million_samples
@@ -97,7 +96,6 @@ def choose_gpu(
     on: _On[_Request],
     refusal: Callable[[Shortage], DoesNotFit],
     emit: Emit,
-    prices: Mapping[str, float] = MappingProxyType({}),
     groups: _Groups | None = None,
 ) -> GpuChoice[_Request]:
     """Choose the GPU that surely fits a model or a script at the lowest cost, within its limit.
@@ -107,7 +105,6 @@ def choose_gpu(
         on: Predictions for it on a GPU, or why it cannot run there.
         refusal: Makes the error to raise if it fits on none, from the one where it nearly does.
         emit: Receives a log line for each GPU.
-        prices: USD per GPU-hour by catalogue name, where it is not the catalogue's.
         groups: Divides GPUs among processes, once the first was predicted, given those that a
             process has begun with; by default by compute capability, as those are traced alike.
 
@@ -115,10 +112,10 @@ def choose_gpu(
         InvalidInput: If no GPU can run it, or none is within the limit.
         DoesNotFit: The refusal.
     """
-    compared, left_out = _comparable(request, prices)
+    compared, left_out = _comparable(request)
     if left_out:
         emit(Log(left_out))
-    on_each = partial(_offer, request, on, prices)
+    on_each = partial(_offer, request, on)
     found = _on_each(compared, on_each, _without_repeats(emit), groups or _by_capability)
     offers = [one for one in found if isinstance(one, PricedOffer)]
     if not offers:
@@ -133,21 +130,17 @@ def choose_gpu(
     reason = _reason(best, claim, others, cheaper)
     emit(Log(reason))
     return GpuChoice(
-        _request_on(request, best.gpu, prices.get(best.gpu.name)),
+        _request_on(request, best.gpu),
         claim,
         reason,
         [one.listed for one in found if not isinstance(one, InvalidInput)],
     )
 
 
-def _comparable(request: Request, prices: Mapping[str, float]) -> tuple[list[Gpu], str]:
+def _comparable(request: Request) -> tuple[list[Gpu], str]:
     """The GPUs whose cost is known, and a sentence about the others."""
     every = known_gpus(request.launch_microseconds).values()
-    compared = [
-        gpu
-        for gpu in every
-        if gpu.rates_known and prices.get(gpu.name, gpu.price_per_hour_usd) is not None
-    ]
+    compared = [gpu for gpu in every if gpu.rates_known and gpu.price_per_hour_usd is not None]
     others = [gpu.display_name for gpu in every if gpu not in compared]
     if not others:
         return compared, ""
@@ -218,12 +211,10 @@ def _of_some(
     return [on_each(gpu, events.append) for gpu in gpus], events
 
 
-def _offer(
-    request: _Request, on: _On[_Request], prices: Mapping[str, float], gpu: Gpu, emit: Emit
-) -> _Found:
+def _offer(request: _Request, on: _On[_Request], gpu: Gpu, emit: Emit) -> _Found:
     """The offer of one GPU, or why there is none."""
     try:
-        there = _request_on(request, gpu, prices.get(gpu.name))
+        there = _request_on(request, gpu)
     except InvalidInput as refused:
         return refused
     prediction = on(there, gpu, emit)
@@ -259,12 +250,12 @@ def _offer(
     return PricedOffer(gpu, listed, per_hour, 1e6 / speed / _SECONDS_PER_HOUR, cost)
 
 
-def _request_on(request: _Request, gpu: Gpu, price: float | None) -> _Request:
+def _request_on(request: _Request, gpu: Gpu) -> _Request:
     """The request for one GPU; raises ``InvalidInput`` where that cannot run the workload."""
     return replace(
         request,
         gpu=gpu.name,
-        assumptions=replace(request.assumptions, price_per_hour_usd=price),
+        assumptions=replace(request.assumptions, price_per_hour_usd=None),
         most_usd_per_hour=None,
         most_hours_per_million=None,
     )

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ..core.choices import Method, Parallelism, Precision
 from ..core.sizes import gib
-from ..gpus import LOCAL, catalogue_name
+from ..gpus import GPUS, LOCAL, catalogue_name
 from ..interface.program import TracedProgram
 from ..interface.workload import Workload
 from ..models.architectures import KNOWN
@@ -55,8 +55,8 @@ def why_not_comparable(
         return "no step of it was timed"
     if run.world_size != devices:
         return f"it trained on {run.world_size:,} devices, not {devices:,}"
-    if not is_that_gpu(gpu, measured_gpu, run.device_name):
-        return f"it trained on {run.device_name}"
+    if other := why_other_gpu(gpu, measured_gpu, run.device_name):
+        return other
     if precision and run.precision in list(Precision) and run.precision != precision:
         return f"it trained in {run.precision}, not {precision}"
     return ""
@@ -131,6 +131,14 @@ def _model_type(name: str) -> str:
         if name in (preset.name, preset.hub_id, preset.hub_id.rpartition("/")[2]):
             return str(preset.config().get(_MODEL_TYPE, ""))
     return ""
+
+
+def why_other_gpu(gpu: str, measured_gpu: str, device_name: str) -> str:
+    """Reason why a training run was on another kind of GPU; empty if it was not."""
+    if is_that_gpu(gpu, measured_gpu, device_name):
+        return ""
+    wanted = measured_gpu if gpu == LOCAL else GPUS[gpu].display_name if gpu in GPUS else gpu
+    return f"it trained on {device_name}, not {wanted or 'this machine'}"
 
 
 def is_that_gpu(gpu: str, measured_gpu: str, device_name: str) -> bool:

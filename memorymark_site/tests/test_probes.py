@@ -17,7 +17,13 @@ def test_probes_need_no_login_and_are_not_cached(client: Client, db: None, addre
     assert response.status_code == 200
     assert response.json()["status"] == "ok"
     assert "no-store" in response["Cache-Control"]
-    assert client.post(address).status_code == 405
+
+
+@pytest.mark.parametrize("address", ["/live", "/ready", "/health", "/metrics"])
+def test_another_method_of_a_probe_is_not_a_form_that_has_expired(db: None, address: str) -> None:
+    response = Client(enforce_csrf_checks=True).post(address)
+    assert response.status_code == 405
+    assert "GET" in response["Allow"]
 
 
 def test_live_makes_no_queries(client: Client) -> None:

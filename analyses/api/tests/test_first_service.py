@@ -102,6 +102,8 @@ def test_other_fields_of_an_analysis_may_stand_beside_the_model(
         ('{"model_name": "bert", "colour": "red"}', "colour"),
         ('{"model_name": "bert", "current_batch_size": 0}', "current_batch_size"),
         ('{"model_name": "bert", "gpu": [1]}', "gpu"),
+        ('{"model_name": "t5-small", "goal": "length"}', "goal: /analyze finds batches"),
+        ('{"model_name": "t5-small", "goal": []}', "goal: /analyze finds batches"),
     ],
 )
 def test_what_is_wrong_is_a_400_with_one_message(api: APIClient, body: str, said: str) -> None:

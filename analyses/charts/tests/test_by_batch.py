@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from analyses.charts.by_batch import picture_of
 from analyses.charts.picture import MEMORY, TOP, WIDTH, Fit, Picture, fit_of
 from analyses.tests.factories import make_request, make_result, make_trial
+from engine.answer.amounts import Answered
+from engine.answer.figures import COST
 from engine.interface.result import AnalysisResult
 from engine.interface.tokens import tokens_of
 from engine.interface.trial import Source
 
 
 def shown(result: AnalysisResult) -> Picture:
-    picture = picture_of(result, tokens_of(make_request()))
+    tokens = tokens_of(make_request())
+    picture = picture_of(Answered(result, price_per_hour_usd=0.5, tokens=tokens))
     assert picture is not None
     return picture
 
@@ -71,6 +74,17 @@ def test_memory_and_speed_have_axes_of_their_own_from_zero() -> None:
     assert picture.limit.endswith(" GiB")
 
 
+def test_speeds_of_a_small_model_have_short_labels() -> None:
+    fast = [
+        replace(trial, samples_per_second=speed and 5e4 * speed)
+        for trial in make_result().curve
+        for speed in [trial.samples_per_second]
+    ]
+    labels = [tick.label for tick in shown(make_result(curve=fast)).ticks_speed]
+    assert labels
+    assert all(label[-1] in "kM" and len(label) <= 4 for label in labels)
+
+
 def test_the_areas_lie_on_each_other_within_the_plot() -> None:
     below = 0.0
     for area in shown(make_result()).areas:
@@ -98,6 +112,16 @@ def test_the_slider_starts_at_the_recommended_batch() -> None:
     assert "samples/s" in first.speed
     assert "tokens/s" in first.speed
     assert first.cost.endswith("per million samples")
+
+
+@pytest.mark.parametrize("changes", [{}, {"savings": None, "speedup": None}])
+def test_the_cost_of_a_batch_is_that_of_the_card_also_where_nothing_is_saved(
+    changes: dict[str, object],
+) -> None:
+    answered = Answered(make_result(**changes), price_per_hour_usd=0.5, gpu_count=2)
+    picture = picture_of(answered)
+    assert picture is not None
+    assert picture.first.cost == f"{COST.shown_of(answered)} per million samples"
 
 
 def test_a_batch_that_does_not_fit_has_memory_and_no_speed() -> None:
@@ -158,4 +182,4 @@ def test_without_memory_there_is_no_picture(source: Source) -> None:
 
     result = make_result(source=source)
     trials = [bare(trial.batch_size) for trial in result.trials]
-    assert picture_of(replace(result, trials=trials, curve=[]), None) is None  # type: ignore[arg-type]  # needs no request
+    assert picture_of(Answered(replace(result, trials=trials, curve=[]))) is None  # type: ignore[arg-type]  # needs no request

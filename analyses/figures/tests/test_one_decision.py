@@ -14,6 +14,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from analyses import services
 from analyses.figures.chips import chips
@@ -43,6 +44,8 @@ from engine.core.numbers import times, usd
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, GpuOffer
+from memorymark_site.accounts import tokens
+from memorymark_site.accounts.models import Scope
 
 MOVES = ["bf16", "batch 64"]
 
@@ -65,6 +68,26 @@ def figures(analysis: Analysis) -> DecisionFigures:
     found = decision_figures(analysis)
     assert found is not None
     return found
+
+
+# Programs of the first service
+
+
+def test_the_first_service_answers_for_another_batch_alone_and_names_the_decision(
+    member: User, node: Node
+) -> None:
+    decided(member)
+    client = APIClient()
+    token = tokens.create(member, "old", Scope.WRITE, 7)[1]
+    client.credentials(HTTP_AUTHORIZATION=f"Token {token}")
+    fields = {name: value for name, value in make_request().items() if name != "model"}
+    answer = client.post("/analyze", fields | {"model_name": "bert"}, format="json").json()
+    analysis = Analysis.objects.get(pk=answer["analysis_id"])
+    own = figures(analysis).with_todays_settings
+    assert analysis.recommended_batch_size == 64  # with bf16
+    assert (answer["optimal_batch_size"], answer["speedup"]) == (own.batch_size, own.speedup)
+    assert answer["cost_savings_annual"] == own.usd_per_year
+    assert (answer["moves"], answer["decision"]) == (MOVES, figures(analysis).sentence)
 
 
 # Asking and storing

@@ -414,7 +414,7 @@ def test_a_run_by_the_number_of_the_analysis_verifies_it(api: APIClient, script:
     [
         ({"program": "train.py", "program_hash": EDITED}, "it trained another version of train.py"),
         ({"program": "other.py"}, "it trained other.py, not train.py"),
-        ({"device_name": "Tesla T4"}, "it trained on Tesla T4"),
+        ({"device_name": "Tesla T4"}, "it trained on Tesla T4, not NVIDIA A10"),
     ],
 )
 def test_a_run_of_something_else_is_not_counted(

@@ -16,6 +16,7 @@ from analyses import queries
 from analyses.jobs import engine_session, lease, nodes, queue, unwanted, worker
 from analyses.jobs.engine_output import Failure
 from analyses.jobs.environments import OWN
+from analyses.lab.settings import set_price
 from analyses.models import Job, Query, QueryKind, QueryStatus
 from analyses.tests.query_answers import take_next
 from engine.interface.request import AnalysisRequest
@@ -127,6 +128,20 @@ def test_a_query_that_takes_too_long_fails_and_its_engine_is_ended(
 def test_a_late_query_says_what_helps(member: User, kind: QueryKind, advice: str) -> None:
     submit(member, kind)
     assert advice in engine_session.asked_of(take_next(kind)).advice
+
+
+def test_a_plan_is_made_at_the_labs_prices_and_anew_once_they_change(
+    member: User, admin: User
+) -> None:
+    first = submit(member, QueryKind.PLAN)
+    set_price(admin, "h100", 0.25)
+    second = submit(member, QueryKind.PLAN)
+    assert first.request_hash != second.request_hash
+    set_price(admin, "a10", 0.5)  # a single prediction costs nothing
+    assert submit(member) == submit(member)
+    take_next(QueryKind.PLAN)
+    asked = engine_session.asked_of(take_next(QueryKind.PLAN)).request
+    assert asked["prices"]["h100"] == 0.25  # type: ignore[index]  # JSON
 
 
 def test_an_engine_that_cannot_be_started_fails_the_query(member: User, settings: Settings) -> None:

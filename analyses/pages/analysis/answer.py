@@ -77,15 +77,15 @@ def verdict_of(
     result = instead or result_of(analysis)
     if result is None:
         return None
-    bars = memory_bars(result)
+    bars, shown = memory_bars(result), answered(analysis, result)
     return ShownAnswer(
         result=result,
         decision=decision_of(result, asked_fields(analysis), analysis.pk if may_report else None),
-        first=first_screen(answered(analysis, result), bars),
+        first=first_screen(shown, bars),
         software=_software(result),
         software_warning=_software_warning(result),
         global_batch=global_batch_advice(result),
-        picture=picture_of(result, tokens_in(analysis)),
+        picture=picture_of(shown),
         bars=bars,
         breakdown=breakdown_rows(bars, beside_vllm=_is_beside_vllm(result)),
         phases=about_phases(result.phases, result.recommended_batch_size),

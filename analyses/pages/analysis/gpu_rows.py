@@ -27,7 +27,7 @@ class GpuRow:
     Attributes:
         price_per_hour_usd: Price of one GPU, on demand unless it is :attr:`at_spot_price`; ``None``
             where none is known, and then no cost is either.
-        price_date: See :attr:`~analyses.lab.settings.HeldPrice.date`.
+        price_date: See :attr:`~analyses.lab.settings.HeldPrice.date`; empty once it was changed.
         may_not_fit: Whether the recommended batch fits only if memory is not underestimated.
         marks: Qualities in which it is best, of the GPUs that surely fit if any does.
         speed_is_a_guess: See :class:`~engine.answer.plan.GpuOption`.
@@ -153,8 +153,10 @@ def _gpu_row(
     analysis: int,
 ) -> GpuRow:
     name = str(option["gpu"])
+    # As the ladder and the decision have it, though the lab may have changed it since.
+    usd: float | None = option["price_per_hour_usd"]
     price = prices.get(name)
-    usd = None if price is None else price.usd
+    is_still_held = price is not None and price.usd == usd
     spot_price = GPUS[name].spot_price_per_hour_usd
     row: dict[str, Any] = {
         "gpu": name,
@@ -164,7 +166,7 @@ def _gpu_row(
         "total_bytes": int(option["total_bytes"]),
         "is_current": name == request["gpu"],
         "price_per_hour_usd": usd,
-        "price_date": price.date if price else "",
+        "price_date": price.date if price and is_still_held else "",
         "spot_price_per_hour_usd": spot_price,
         "spot_price_date": GPUS[name].spot_price_date,
     }

@@ -13,6 +13,7 @@ from analyses.figures.answered import answered
 from analyses.figures.chips import chips_of
 from analyses.formatting import gpu_of, model_name
 from analyses.models import Analysis
+from analyses.results.decided import decided_fields
 from engine.answer.amounts import Answered
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Source, Trial
@@ -85,9 +86,15 @@ def _labels(analyses: Sequence[Analysis]) -> list[str]:
     ]
 
 
-def parts_of(analysis: Analysis) -> list[str]:
-    """Model, GPU and the other chips: the settings of today, which are what is compared."""
-    *others, gpu = chips_of(analysis.request, gpu_of(analysis))
+def parts_of(analysis: Analysis, *, today: bool = False) -> list[str]:
+    """Model, GPU and the other chips, with what the decision changes, as its numbers are with it.
+
+    Args:
+        analysis: The analysis.
+        today: Leave the decision out, for numbers of today's settings.
+    """
+    decided = {} if today else decided_fields(analysis)
+    *others, gpu = chips_of(analysis.request, gpu_of(analysis), decided)
     return [model_name(analysis.model), gpu, *others]
 
 

@@ -15,7 +15,9 @@ from engine.answer.figures import Better, Figure
 from engine.answer.worth import least_speedup
 from engine.core.numbers import times
 from engine.interface.request import FIELDS
+from engine.interface.subject import program_hash_in
 from engine.interface.trial import Source
+from engine.models.tasks import SIZES
 
 _MIN_MULTIPLE = 2
 """Ratio from which on a gain is shown as a multiple instead of a percentage."""
@@ -100,8 +102,23 @@ def _of_several(works: Sequence[Sequence[Column]], base: int | None) -> str:
     found = [(work[0], _of_one_work(work, base)) for work in works if len(work) >= _MIN_RANKED]
     won = [f"{_name_of_work(first, works)}: {said}" for first, said in found if said]
     if not won:
-        return "Models or sizes of samples differ, so none is faster or cheaper than another."
-    return " ".join(["Models or sizes of samples differ, so each has a winner of its own.", *won])
+        return f"{_differing(works)} differ, so none is faster or cheaper than another."
+    return " ".join([f"{_differing(works)} differ, so each has a winner of its own.", *won])
+
+
+def _differing(works: Sequence[Sequence[Column]]) -> str:
+    """The first thing by which a sample is not the same work for all, as a plural."""
+    first, *others = [work[0].analysis.request for work in works]
+    are_scripts = all(program_hash_in(request) for request in (first, *others))
+    for what, names in (
+        ("Scripts" if are_scripts else "Models", ("model",)),
+        ("Sizes of samples", SIZES),
+        ("Tasks", ("task",)),
+        ("Configs", ("config",)),
+    ):
+        if any(first.get(name) != other.get(name) for name in names for other in others):
+            return what
+    return "Versions of the script"
 
 
 def _name_of_work(column: Column, works: Sequence[Sequence[Column]]) -> str:
@@ -205,7 +222,8 @@ def _parts(column: Column, measure: Measure) -> tuple[str, ...]:
         return ()
     size = column.analysis.current_batch_size
     batch = [f"batch {size:,}"] if measure is COST_AT_CURRENT else []
-    return (*parts_of(column.analysis), *batch)
+    is_of_today = measure.figure in (figures.CURRENT_SPEED, figures.COST_AT_CURRENT)
+    return (*parts_of(column.analysis, today=is_of_today), *batch)
 
 
 def _capital(name: str) -> str:

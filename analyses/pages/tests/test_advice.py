@@ -178,20 +178,31 @@ def test_the_map_is_drawn_on_demand_and_at_dated_spot_prices(
         assert rows["v100-16gb"].why_not in one.split('class="map-missing"')[1].split("</ul>")[0]
 
 
-def test_the_labs_price_comes_first_with_its_date(analysis: Analysis, member: User) -> None:
+def options_at(**prices: float) -> list[dict[str, Any]]:
+    """The options of a plan that was made at other prices."""
+    return [
+        option | {"price_per_hour_usd": prices.get(option["gpu"], option["price_per_hour_usd"])}
+        for option in make_plan()["options"]
+    ]
+
+
+def test_the_prices_are_those_of_the_plan_as_in_its_ladder(
+    analysis: Analysis, member: User
+) -> None:
     set_price(member, "h100", 0.01)
-    row = next(row for row in advice(analysis).gpus.rows if row.gpu == "h100")
-    assert row.price_per_hour_usd == 0.01
-    assert row.price_date == f"{timezone.now():%Y-%m-%d}"
+    known = {row.gpu: row for row in advice(analysis).gpus.rows}["h100"]
+    assert (known.price_per_hour_usd, known.price_date) == (GPUS["h100"].price_per_hour_usd, "")
+
+    options = options_at(h100=0.01)
+    row = {row.gpu: row for row in advice(analysis, options=options).gpus.rows}["h100"]
+    assert (row.price_per_hour_usd, row.price_date) == (0.01, f"{timezone.now():%Y-%m-%d}")
     assert row.at_spot_price.price_per_hour_usd == GPUS["h100"].spot_price_per_hour_usd
 
 
 def test_the_requests_price_only_applies_to_its_own_gpu(member: User) -> None:
     request = make_request(price_per_hour_usd=10.0)
-    rows = {
-        row.gpu: row
-        for row in advice(make_analysis(member, Status.SUCCEEDED, request=request)).gpus.rows
-    }
+    analysis = make_analysis(member, Status.SUCCEEDED, request=request)
+    rows = {row.gpu: row for row in advice(analysis, options=options_at(a10=10.0)).gpus.rows}
     assert (rows["a10"].price_per_hour_usd, rows["a10"].price_date) == (10.0, "")
     assert rows["a10"].usd_per_million_samples == pytest.approx(10 / 3600 * 1e6 / 200)
     assert rows["a10"].usd_per_run == pytest.approx(80.0)
@@ -200,7 +211,8 @@ def test_the_requests_price_only_applies_to_its_own_gpu(member: User) -> None:
 
 def test_the_cost_covers_all_gpus_of_a_run(member: User) -> None:
     request = make_request(parallelism="ddp", world_size=4, price_per_hour_usd=1.0)
-    shown = advice(make_analysis(member, Status.SUCCEEDED, request=request))
+    analysis = make_analysis(member, Status.SUCCEEDED, request=request)
+    shown = advice(analysis, options=options_at(a10=1.0))
     own = next(row for row in shown.gpus.rows if row.is_current)
     assert shown.gpus.is_on_several
     assert own.usd_per_million_samples == pytest.approx(4 / 3600 * 1e6 / 200)

@@ -50,6 +50,16 @@ def test_only_admins_see_links_to_the_settings(page: Client, admins_page: Client
     assert "/gpus/price/" not in page.get(GPU_PAGE).content.decode()
 
 
+def test_the_price_form_fills_a_cell_only_where_it_stands_in_one(admins_page: Client) -> None:
+    """On a page of its own htmx would find no cell, and the price would not be saved."""
+    alone, in_cell = (
+        admins_page.get(A10, headers=headers).content.decode() for headers in ({}, HTMX)
+    )
+    assert '<form class="price-form" method="post"' in alone
+    assert "closest td" not in alone
+    assert in_cell.count('hx-target="closest td"') == 2  # to save, and to cancel
+
+
 def test_an_admin_can_change_the_settings(admins_page: Client, admin: User) -> None:
     assert 'value="8"' in admins_page.get(LAB).content.decode()
     response = admins_page.post(LAB, GOOD)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from analyses.models import Status
+from analyses.models import Decided, Status
 from analyses.pages.compare.columns import Column, columns_of
 from analyses.pages.compare.rows import Cell, cell_of, with_best
 from analyses.pages.compare.verdict import (
@@ -162,14 +162,43 @@ def test_what_does_not_fit_is_said_first(member: User, largest: tuple[int, int],
 
 def test_other_models_are_not_ranked(member: User) -> None:
     pair = [column(member), column(member, model="gpt2")]
-    assert verdict(pair, pair[0].pk).startswith("Models or sizes of samples differ")
+    assert verdict(pair, pair[0].pk).startswith("Models differ, so none is faster")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "other.py", "program": {"hash": "b" * 64}}, "Scripts"),
+        ({"program": {"hash": "b" * 64}}, "Versions of the script"),
+    ],
+)
+def test_the_verdict_names_what_differs_between_scripts(
+    member: User, changes: dict[str, Any], said: str
+) -> None:
+    script = make_request() | {"model": "train.py", "program": {"hash": "a" * 64}}
+    pair = columns_of(
+        [
+            make_analysis(member, Status.SUCCEEDED, make_result(), request=request)
+            for request in (script, script | changes)
+        ]
+    )
+    assert verdict(pair, None).startswith(f"{said} differ, so none is faster")
+
+
+def test_the_verdict_names_the_settings_that_its_numbers_are_with(member: User) -> None:
+    moved, other = column(member), column(member, "h100", precision="bf16-mixed")
+    rung = Decided(analysis=moved.analysis, moves=["bf16"], fields={"precision": "bf16-mixed"})
+    moved.analysis.decided = rung
+    pair = columns_of([moved.analysis, other.analysis])
+    assert "NVIDIA A10 · fp32 → bf16-mixed" in verdict(pair, None)
+    assert moved.analysis.request["precision"] == "fp32"
 
 
 def test_each_model_with_several_analyses_has_its_winner(member: User) -> None:
     gpus = ("a10", "h100")
     found = [column(member, gpu, model=model) for model in ("bert", "gpt2") for gpu in gpus]
     said = verdict([*found, column(member, model="resnet")], found[0].pk)
-    assert said.startswith("Models or sizes of samples differ, so each has a winner of its own. ")
+    assert said.startswith("Models differ, so each has a winner of its own. ")
     for model in ("BERT base", "GPT-2"):
         assert f"{model}: NVIDIA A10 is " in said
     assert "ResNet" not in said  # it has no rival
@@ -182,6 +211,7 @@ def test_works_of_one_model_are_named_by_their_sizes(member: User) -> None:
         for gpu in ("a10", "h100")
     ]
     said = verdict(found, found[0].pk)
+    assert said.startswith("Sizes of samples differ, ")
     assert "BERT base at 128 tokens: " in said
     assert "BERT base at 256 tokens: " in said
 

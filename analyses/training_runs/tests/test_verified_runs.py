@@ -286,7 +286,10 @@ def test_the_top_of_the_page_says_how_the_prediction_came_true(
     ("changes", "missed"),
     [
         ({"batch_size": 64}, "it trained with batch 64, not 128"),
-        ({"device_name": "NVIDIA H100 80GB HBM3"}, "it trained on NVIDIA H100 80GB HBM3"),
+        (
+            {"device_name": "NVIDIA H100 80GB HBM3"},
+            "it trained on NVIDIA H100 80GB HBM3, not NVIDIA A10",
+        ),
         ({"precision": "bf16-mixed"}, "it trained in bf16-mixed, not fp32"),
         ({"model_name": "gpt2"}, "it trained gpt2, not BERT base"),
     ],
@@ -316,7 +319,7 @@ def test_a_toy_on_a_cpu_does_not_stand_beside_the_prediction(
     found = side_by_side(analysis)
     assert found is not None
     assert [row.training for row in found.rows] == [None]
-    assert [other.why for other in found.others] == ["it trained on CPU (x86_64)"]
+    assert [other.why for other in found.others] == ["it trained on CPU (x86_64), not NVIDIA A10"]
     page = _page(client, member, analysis)
     assert "Reported here, but not counted:" in page
 

@@ -20,7 +20,7 @@ from engine.cli.plan import render_plan
 from engine.core.errors import InvalidInput
 from engine.core.sizes import GIB
 from engine.events import Event
-from engine.gpus import GPUS, Gpu, Vendor
+from engine.gpus import GPUS, Gpu, Vendor, with_prices
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
 from engine.prediction import plan as plan_module
@@ -178,6 +178,15 @@ def test_a_given_price_only_applies_to_the_current_gpu(planned: Callable[..., Pl
     assert prices == {gpu.name: gpu.price_per_hour_usd for gpu in GPUS.values()} | {"a10": 9.5}
     with pytest.raises(InvalidInput, match="choose the GPU"):
         planned(ask("local", price_per_hour_usd=9.5))
+
+
+def test_gpus_are_compared_at_the_labs_prices(planned: Callable[..., Plan]) -> None:
+    with with_prices({"h100": 0.01}):
+        made = planned(ask("a10"))
+    own = next(option for option in made.options if option.gpu == "h100")
+    assert own.price_per_hour_usd == 0.01
+    assert own.usd_per_run == pytest.approx(0.01 * (own.hours_per_run or 0))
+    assert made.cheapest == made.best_value == "h100"
 
 
 def test_a_current_batch_that_does_not_fit_gives_no_cost_per_run(

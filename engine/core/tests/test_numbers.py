@@ -109,6 +109,10 @@ def test_other_numbers_have_their_usual_form() -> None:
         (1.004, "same"),
         (1.24, "+24%"),
         (0.5, "\N{MINUS SIGN}50%"),
+        (0.006, "\N{MINUS SIGN}99%"),
+        (0.0041, "\N{MINUS SIGN}99.5%"),
+        (0.000_5, "\N{MINUS SIGN}99.9%"),
+        (0, "\N{MINUS SIGN}100%"),
         (3.4, "3.4\N{MULTIPLICATION SIGN}"),
     ],
 )

@@ -17,6 +17,7 @@ from engine.gpus import (
     catalogue_name,
     read_catalogue,
     with_added,
+    with_prices,
 )
 from engine.gpus.catalogue import AddedGpus
 
@@ -321,6 +322,13 @@ def test_a_removed_gpu_is_not_offered_and_still_known_to_stored_analyses() -> No
         assert canonical_name("rtx-9090") == "rtx-9090"
         with pytest.raises(InvalidInput, match="unknown"):
             canonical_name("RTX 9090")  # nobody types the exact name
+
+
+def test_a_lab_has_prices_of_its_own_for_a_while() -> None:
+    with with_added([ADDED]), with_prices({"a10": 0.25, "rtx-9090": 3.0}):
+        assert (GPUS["a10"].price_per_hour_usd, GPUS["rtx-9090"].price_per_hour_usd) == (0.25, 3.0)
+        assert GPUS["h100"] is BUILT_IN["h100"]
+    assert GPUS["a10"] is BUILT_IN["a10"]
 
 
 def test_a_built_in_gpu_comes_before_an_added_one_of_the_same_name() -> None:

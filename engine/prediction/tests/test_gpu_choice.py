@@ -15,7 +15,7 @@ from engine.analysis import analyze
 from engine.core.errors import DoesNotFit, InvalidInput
 from engine.core.sizes import GIB
 from engine.events import Event, Log
-from engine.gpus import ANY, GPUS, Gpu
+from engine.gpus import ANY, GPUS, Gpu, with_prices
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
 from engine.prediction import gpu_choice
@@ -74,7 +74,8 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
         events: list[Event] = [] if logged is None else logged
         by_name = {name.replace("_", "-"): price for name, price in prices.items()}
         refusal = partial(fits_on_none, request)
-        return choose_gpu(request, prediction, refusal, events.append, by_name)
+        with with_prices(by_name):
+            return choose_gpu(request, prediction, refusal, events.append)
 
     return chosen
 
@@ -170,9 +171,10 @@ def test_without_a_current_batch_each_gpu_is_judged_at_its_own(choose: Choose) -
 
 
 def test_a_price_of_the_lab_counts(choose: Choose) -> None:
-    chosen = choose(ask(), h100=0.01).request
-    assert chosen.gpu == "h100"
-    assert chosen.assumptions.price_per_hour_usd == 0.01
+    found = choose(ask(), h100=0.01)
+    assert found.request.gpu == "h100"
+    prices = {offer.gpu: offer.price_per_hour_usd for offer in found.compared}
+    assert (prices["h100"], prices["a10"]) == (0.01, GPUS["a10"].price_per_hour_usd)
 
 
 def test_a_limit_on_the_price_keeps_others_out(choose: Choose) -> None:

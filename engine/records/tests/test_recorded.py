@@ -38,6 +38,7 @@ from engine.script_analysis import analyze_script, plan_script, predict_script
 from engine.tests.shared import slow, small_workload
 
 LAUNCHING = 43e-6
+ON_AN_A10 = "it trained on NVIDIA A10, not NVIDIA H100 SXM5 80GB"
 MEASURED_ON = MeasuredOn("NVIDIA H100 80GB HBM3", "2.13.0", "5.23.0", 4)
 small = pytest.mark.usefixtures("small_models", "kept_traces")
 
@@ -158,7 +159,10 @@ class TestModels:
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [
-            ({"device_name": "NVIDIA A10"}, "it trained on NVIDIA A10 (batch 2)"),
+            (
+                {"device_name": "NVIDIA A10"},
+                "it trained on NVIDIA A10, not NVIDIA H100 SXM5 80GB (batch 2)",
+            ),
             ({"world_size": 2}, "it trained on 2 devices, not 1 (batch 2)"),
             ({"precision": "bf16-mixed"}, "it trained in bf16-mixed, not fp32 (batch 2)"),
             ({"model_name": "openai-community/gpt2"}, "it trained openai-community/gpt2, not BERT"),
@@ -279,7 +283,10 @@ class TestScripts:
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [
-            ({"device_name": "NVIDIA A10"}, "it trained on NVIDIA A10 (batch 16)"),
+            (
+                {"device_name": "NVIDIA A10"},
+                "it trained on NVIDIA A10, not NVIDIA H100 SXM5 80GB (batch 16)",
+            ),
             slow({"gradient_accumulation": 2}, "it accumulated 2 micro-batches, not 1 (batch 16)"),
             slow({"world_size": 8}, "it trained on 8 devices, not 1 (batch 16)"),
         ],
