@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -116,7 +117,7 @@ def test_the_slider_starts_at_the_recommended_batch() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"savings": None, "speedup": None}])
 def test_the_cost_of_a_batch_is_that_of_the_card_also_where_nothing_is_saved(
-    changes: dict[str, object],
+    changes: dict[str, Any],
 ) -> None:
     answered = Answered(make_result(**changes), price_per_hour_usd=0.5, gpu_count=2)
     picture = picture_of(answered)
