@@ -42,10 +42,16 @@ def test_new_analyses_use_the_prices_an_admin_sets(
     admin.get_by_role("button", name="Save", exact=True).click()
     expect(admin.get_by_text("Saved. Changes apply to new analyses only.")).to_be_visible()
     _set_price(admin, "NVIDIA L40S", "1.25")
+    admin.goto("/gpus/price/?gpu=l4")  # as a new tab has it, without the table around it
+    look(admin, "price")
+    admin.get_by_label("USD per GPU-hour, NVIDIA L4").fill("0.75")
+    admin.get_by_role("button", name="Save", exact=True).click()
+    expect(admin.get_by_text("Saved the price of NVIDIA L4.")).to_be_visible()
 
     page = open_page(site, member)
     page.goto("/new/")
     expect(page.locator('[name=gpu] option[value="l40s"]')).to_contain_text("$1.25")
+    expect(page.locator('[name=gpu] option[value="l4"]')).to_contain_text("$0.75")
     watch.expected_statuses = {403}
     page.goto("/lab/")
     expect(page.get_by_role("heading", name="You don't have permission")).to_be_visible()
