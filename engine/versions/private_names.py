@@ -149,7 +149,10 @@ torch.ops.c10d._reduce_scatter_base_
 torch.optim.adagrad._get_value
 torch.optim.adam._get_value
 torch.Tensor._make_wrapper_subclass
+torch.serialization._get_restore_location
+torch.serialization._load
 torch.serialization._serialization_tls
+torch.storage._new_dtypes
 torch.testing._internal.distributed.fake_pg.FakeStore
 torch.UntypedStorage._cdata
 torch.utils._device._device_constructors

@@ -7,7 +7,7 @@ noted (:mod:`.cuda_device`). So each storage of the file is made where it would 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from typing import Any
@@ -15,12 +15,14 @@ from typing import Any
 import torch
 import torch._utils
 
+from ...core.errors import NotPredictable
 from ...versions.patches import patched
 from .cuda_device import CPU, CUDA
 from .device_names import as_device
 
 _HOOK = "_restore_device_fake_mode"
 _load: Any = torch.load
+_get_restore_location: Any = torch.serialization._get_restore_location
 
 
 @contextmanager
@@ -46,6 +48,14 @@ def made_where_they_are_loaded() -> Iterator[None]:
                 is_missing_in_some=True,
             )
         )
+        stack.enter_context(
+            patched(
+                torch.serialization,
+                "_get_restore_location",
+                _restoring,
+                why="PyTorch 2.6 would put what has no content on a GPU that is not there",
+            )
+        )
         for module in (torch, torch.serialization):
             stack.enter_context(
                 patched(
@@ -68,13 +78,48 @@ def _made_in_its_place(made: dict[int, torch.Tensor], tensor: torch.Tensor) -> t
         return tensor
     whole = made.get(storage._checkpoint_offset)
     if whole is None:
-        count = storage.nbytes() // tensor.element_size()
+        element = tensor.element_size()
+        # Formats without a storage of their own are saved as bytes.
+        saved_as = 1 if tensor.dtype in torch.storage._new_dtypes() else element
+        count = storage.nbytes() // (element * saved_as if _squares_sizes() else element)
         whole = torch.empty(count, dtype=tensor.dtype, device=_location(str(saved)))
         made[storage._checkpoint_offset] = whole
     same = whole.view(tensor.dtype).as_strided(
         tensor.size(), tensor.stride(), tensor.storage_offset()
     )
     return same.requires_grad_(tensor.requires_grad)
+
+
+def _squares_sizes() -> bool:
+    """Whether a storage without content gets its bytes times the size of an element.
+
+    PyTorch 2.6 to 2.10 take the number of its bytes for that of its elements; 2.13 does not.
+    """
+    (load_tensor,) = (
+        code
+        for code in torch.serialization._load.__code__.co_consts
+        if getattr(code, "co_name", "") == "load_tensor"
+    )
+    return "_element_size" in load_tensor.co_names
+
+
+def _restoring(map_location: Any) -> Callable[[Any, str], Any]:
+    """``torch.serialization._get_restore_location``, which refuses to put on a GPU what is empty.
+
+    Only PyTorch 2.6 asks where a storage without content goes. It makes one anew for each tensor
+    that shares it, so those on a GPU would count too often.
+    """
+    restore = _get_restore_location(map_location)
+
+    def restored(storage: Any, saved: str) -> Any:
+        if storage.device.type == "meta" and _location(saved).type == "cuda":
+            raise NotPredictable(
+                "torch.load of PyTorch 2.6 puts nothing on a GPU that is not there; predict with "
+                "PyTorch 2.7 or newer, load with map_location='cpu', or measure it"
+            )
+        return restore(storage, saved)
+
+    return restored
 
 
 def _location(saved: str) -> torch.device:

@@ -304,7 +304,9 @@ def make_step(batch_size):
     return step
 """
     gpu, cpu = (
-        trace_script(written(folder, code.replace("{device}", repr(device)), device), 8, A10)
+        trace_script(
+            written(folder, code.replace("{device}", repr(device)), f"on_{device}"), 8, A10
+        )
         for device in ("cuda", "cpu")
     )
     assert (gpu.events, gpu.sizes, gpu.operations) == (cpu.events, cpu.sizes, cpu.operations)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from engine.core.errors import NotPredictable
 from engine.script.devices.cuda_device import on_gpu
 from engine.script.machine import pretended_machine
 from engine.script.program import Program
@@ -15,10 +16,8 @@ from engine.script.tests.scripts import A10, real
 from engine.script.trace import trace_script
 from engine.tracing.trace import Trace
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch._utils, "_restore_device_fake_mode"),
-    reason="this release loads no file on fake tensors",
-)
+LOADS = hasattr(torch._utils, "_restore_device_fake_mode")
+loading = pytest.mark.skipif(not LOADS, reason="this release loads no file on fake tensors")
 
 SAVED_BYTES = 4 * 250_000
 
@@ -67,6 +66,7 @@ def peak(trace: Trace) -> int:
     return trace.peak_by_category()[0]
 
 
+@loading
 def test_a_run_that_goes_on_from_a_checkpoint_equals_real_steps(
     folder: Path, checkpoint: Path
 ) -> None:
@@ -74,6 +74,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_equals_real_steps(
     assert peak(trace_script(program, 8, None)) == real(program, 8).peak_allocated_bytes
 
 
+@loading
 def test_a_checkpoint_that_stays_on_the_gpu_counts_there(folder: Path, checkpoint: Path) -> None:
     kept, freed = (
         peak(trace_script(resumed(folder, checkpoint, last), 8, A10))
@@ -96,6 +97,7 @@ def test_a_checkpoint_that_stays_on_the_gpu_counts_there(folder: Path, checkpoin
         ("None", False),
     ],
 )
+@loading
 def test_it_is_where_the_script_says(tmp_path: Path, location: str, is_there: bool) -> None:
     row = torch.arange(6.0)
     torch.save({"row": row, "table": row.view(2, 3), "label": torch.tensor([3])}, tmp_path / "x")
@@ -109,9 +111,38 @@ def test_it_is_where_the_script_says(tmp_path: Path, location: str, is_there: bo
         (found["table"] * found["row"][:3]).sum()
 
 
+@loading
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.float8_e5m2, torch.float64])
+def test_every_format_has_the_size_that_was_saved(tmp_path: Path, dtype: torch.dtype) -> None:
+    saved = torch.empty(6, dtype=dtype)
+    torch.save(saved, tmp_path / "x")
+    with pretended_machine(A10):
+        found = torch.load(tmp_path / "x", map_location="cuda")
+        assert found.dtype is dtype
+        assert found.untyped_storage().nbytes() == saved.untyped_storage().nbytes()
+
+
+@loading
 def test_a_whole_model_may_be_loaded(tmp_path: Path) -> None:
     torch.save(nn.Linear(3, 2), tmp_path / "x")
     with pretended_machine(A10):
         model = torch.load(tmp_path / "x", map_location="cuda", weights_only=False)
         assert [on_gpu(one) and one.requires_grad for one in model.parameters()] == [True, True]
         model(torch.ones(1, 3, device="cuda")).sum().backward()
+
+
+@pytest.mark.parametrize("location", ["'cpu'", "None", "lambda storage, saved: storage"])
+def test_every_release_loads_what_stays_on_the_host(tmp_path: Path, location: str) -> None:
+    torch.save(nn.Linear(3, 2).state_dict(), tmp_path / "x")
+    with pretended_machine(A10):
+        model = nn.Linear(3, 2).cuda()
+        model.load_state_dict(torch.load(tmp_path / "x", map_location=eval(location)))  # noqa: S307  # of this test
+        model(torch.ones(1, 3, device="cuda")).sum().backward()
+
+
+@pytest.mark.skipif(LOADS, reason="this release loads files on fake tensors")
+@pytest.mark.parametrize("location", ["'cuda'", "lambda storage, saved: storage.cuda()"])
+def test_before_2_7_what_goes_to_the_gpu_is_refused(tmp_path: Path, location: str) -> None:
+    torch.save(torch.ones(3), tmp_path / "x")
+    with pretended_machine(A10), pytest.raises(NotPredictable, match=r"PyTorch 2\.7 or newer"):
+        torch.load(tmp_path / "x", map_location=eval(location))  # noqa: S307  # of this test
