@@ -20,6 +20,7 @@ from ..core.parsing import shown
 from .factory import innermost, line_in, summary
 
 SUFFIX = ".py"
+_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 _POSITION = re.compile(r"\bargv\[-?[1-9]\d*\]")
 
 
@@ -117,13 +118,11 @@ class Program:
         """Its arguments at a batch size; ``None`` for its own."""
         if batch_size is None or not self.batch_flag:
             return list(self.arguments)
-        joined = not self._counts_words()
-        return with_flag(self.arguments, self.batch_flag, batch_size, joined=joined)
-
-    def _counts_words(self) -> bool:
-        """Whether the script finds its arguments by their positions."""
         file = Path(self.path)
-        return file.is_file() and bool(_POSITION.search(file.read_text("utf-8", "replace")))
+        source = file.read_text("utf-8", "replace") if file.is_file() else ""
+        counts_words = bool(_POSITION.search(source))  # it finds arguments by their positions
+        flag = spelled_in(source, self.batch_flag)
+        return with_flag(self.arguments, flag, batch_size, joined=not counts_words)
 
     def environment(self, batch_size: int | None) -> dict[str, str]:
         """The variables that it gets at a batch size."""
@@ -192,6 +191,18 @@ def with_flag(arguments: Sequence[str], flag: str, value: int, *, joined: bool =
     if joined and dashed.startswith("--"):
         return [*changed, f"{dashed}={value}"]
     return [*changed, dashed, str(value)]
+
+
+def spelled_in(source: str, flag: str) -> str:
+    """A flag as a script spells it, with dashes or underscores inside its name.
+
+    Args:
+        source: The script.
+        flag: The flag's name; returned as it is where the script has no such word.
+    """
+    alike = [word for word in _FLAG.findall(source) if _plain(word) == _plain(flag)]
+    is_there = (flag if flag.startswith("-") else f"--{flag}") in alike
+    return flag if is_there or not alike or flag.endswith("=") else alike[0]
 
 
 def _plain(flag: str) -> str:

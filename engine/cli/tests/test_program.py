@@ -42,6 +42,29 @@ def test_a_flag_gets_another_value_or_is_added(arguments: str, flag: str, expect
     assert with_flag(arguments.split(), flag, 5) == expected.split()
 
 
+@pytest.mark.parametrize(
+    ("flag", "spelled"),
+    [
+        ("batch_size", "--batch-size=5"),
+        ("--batch_size", "--batch-size=5"),
+        ("batch-size", "--batch-size=5"),
+        ("eval-batch", "--eval-batch=5"),
+        ("eval_batch", "--eval_batch=5"),
+        ("bs", "-bs 5"),
+        ("per_device_train_batch_size", "--per_device_train_batch_size=5"),  # of a parser's own
+        ("batch_size=", "batch_size=5"),
+    ],
+)
+def test_a_flag_is_spelled_as_the_script_has_it(tmp_path: Path, flag: str, spelled: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "parser.add_argument('--batch-size', help='see --no-batch_size')\n"
+        "parser.add_argument('--eval-batch', '--eval_batch')\n"
+        "parser.add_argument('-bs', '--eval-batch-size')\n"
+    )
+    assert Program.of(script, (), flag).command_line(5) == spelled.split()
+
+
 def test_a_script_that_counts_its_words_gets_two(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     for code, expected in (
