@@ -24,7 +24,7 @@ from rest_framework.views import APIView
 
 from analyses import services
 from analyses.api.limits import ENGINE_COST
-from analyses.api.problems import QUEUE_SECONDS, QueueIsFull, handle_exception
+from analyses.api.problems import KINDS, QUEUE_SECONDS, QueueIsFull, handle_exception
 from analyses.api.views import MAX_WAIT_SECONDS, member_of, wait_until
 from analyses.bodies import storable
 from analyses.jobs import lab_state
@@ -42,6 +42,8 @@ from engine.models.presets import PRESETS
 MODEL = "model_name"
 USUAL_GPU = "a10"
 """Predicted for where no GPU is named and no node has one."""
+_OF_THE_FRAMEWORK = (401, 405, 406, 415)
+"""Errors whose text is REST framework's, which says what was wrong and not what to do."""
 
 
 class _View(APIView):
@@ -190,9 +192,12 @@ def _error(message: str, status: int) -> Response:
 
 
 def _failed(error: Exception, context: dict[str, Any]) -> Response:
-    """An error of the API, in the old shape."""
+    """An error of the API, in the old shape, with what to do where it came before our code."""
     said = handle_exception(error, context)
+    message = said.data["detail"]
+    if said.status_code in _OF_THE_FRAMEWORK:
+        message = f"{message} {KINDS[said.status_code].meaning}"
     kept = {
         name: said[name] for name in ("WWW-Authenticate", "Retry-After", "Allow") if name in said
     }
-    return Response({"error": said.data["detail"]}, said.status_code, headers=kept)
+    return Response({"error": message}, said.status_code, headers=kept)

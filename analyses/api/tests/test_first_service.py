@@ -115,6 +115,15 @@ def test_what_is_wrong_is_a_400_with_one_message(api: APIClient, body: str, said
     assert not Analysis.objects.exists()
 
 
+def test_an_error_of_the_framework_says_what_to_do(api: APIClient) -> None:
+    for answer, advice in (
+        (APIClient().get("/models"), "Send the header Authorization: Token mm_… with a valid"),
+        (api.post("/analyze", "model", content_type="text/plain"), "Send JSON, with the header"),
+        (api.delete("/models"), "The header Allow lists the methods"),
+    ):
+        assert advice in answer.json()["error"], answer.status_code
+
+
 @pytest.mark.usefixtures("db")
 @pytest.mark.parametrize(("method", "address"), [("get", "/models"), ("post", "/analyze")])
 def test_without_a_token_it_is_a_401_in_the_same_shape(method: str, address: str) -> None:
