@@ -67,8 +67,9 @@ class Draws:
         drawn: Callable[[Callable[..., Any], Callable[..., Any]], Callable[..., Any]],
     ) -> None:
         stand_in = drawn(getattr(owner, name), largest)
-        why = "later steps show the largest size that is drawn"
-        self._patches.enter_context(patched(owner, name, stand_in, why=why))
+        self._patches.enter_context(
+            patched(owner, name, stand_in, why="later steps show the largest size that is drawn")
+        )
 
     def _drawn(self, draw: Callable[..., Any], largest: Callable[..., Any]) -> Callable[..., Any]:
         def drawn(*args: Any, **kwargs: Any) -> Any:
