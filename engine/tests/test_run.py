@@ -154,7 +154,7 @@ def test_other_batch_sizes_and_gpus_reuse_the_traces() -> None:
     said = [event["message"] for event in events if event["type"] == "log"]
     answers = [event["answer"]["trial"] for event in events if event["type"] == "answer"]
 
-    assert len([message for message in said if message.startswith("Traced")]) == 1
+    assert len([message for message in said if message.startswith("Traced")]) == 1, events
     assert [trial["batch_size"] for trial in answers] == [8, 90, 8]
     assert answers[0]["device_used_bytes"] < answers[1]["device_used_bytes"]
 
