@@ -168,7 +168,7 @@ def _answer(result: AnalysisResult) -> dict[str, Any]:
 
 
 def _decision(analysis: Analysis) -> dict[str, Any]:
-    """What the page of the analysis advises, which may be more than another batch."""
+    """The advice on the page of the analysis, which may be more than another batch."""
     result = analysis.result or {}
     return {
         "analysis_id": analysis.pk,

@@ -134,7 +134,7 @@ def _model_type(name: str) -> str:
 
 
 def why_other_gpu(gpu: str, measured_gpu: str, device_name: str) -> str:
-    """Reason why a training run was on another kind of GPU; empty if it was not."""
+    """Why a training run does not count for a GPU: it was on another; empty if it was not."""
     if is_that_gpu(gpu, measured_gpu, device_name):
         return ""
     wanted = measured_gpu if gpu == LOCAL else GPUS[gpu].display_name if gpu in GPUS else gpu

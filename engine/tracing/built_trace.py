@@ -20,7 +20,7 @@ _Value = TypeVar("_Value")
 
 
 def by_origin(known: Iterable[tuple[Origin, _Value]]) -> dict[Origin, _Value]:
-    """What is known of each origin; raises ``NotRepeating`` where repeats of it differ."""
+    """Values that are known, by origin; raises ``NotRepeating`` where repeats of it differ."""
     found: dict[Origin, _Value] = {}
     for origin, value in known:
         if found.setdefault(origin, value) != value:

@@ -51,7 +51,7 @@ def advice(request: MemberRequest, pk: int) -> HttpResponse:
 
 
 def _state_of(ladder: Ladder) -> str:
-    """What a page shows of a ladder, by its query alone: reading its rows takes longer."""
+    """A ladder's state as a page shows it, by its query alone: reading rows takes longer."""
     if ladder.query is not None:
         ladder.query.refresh_from_db(fields=["status", "rungs", "progress"])
     return ladder.seen
