@@ -83,11 +83,17 @@ class GroupRecorder(MemoryRecorder):
             self._made_for = before
 
     def resized(self, storage: torch.UntypedStorage, size: int) -> None:
-        """Record that a storage was emptied or filled again."""
+        """Record that a storage was emptied or filled again.
+
+        PyTorch also resizes storages that no operator made, as it makes fakes of real tensors.
+        Nobody would hear of their death, and they take no memory.
+        """
         address = storage._cdata
         if address in self._ids:
             self._free(self._ids.pop(address))
-            self._emptied.add(address)
+        elif address not in self._emptied:
+            return
+        self._emptied.add(address)
         if size:
             self._emptied.discard(address)
             category = self._made_for or Category.ACTIVATIONS
