@@ -40,7 +40,7 @@ def _command(name: str, words: str, numbers: tuple[str, ...] = _PREDICTED) -> Ca
     return Case(name, ("-m", "memorymark", *words.split(), "--json"), numbers)
 
 
-def _script(name: str, file: str, flag: str, batch_size: int, *arguments: str) -> Case:
+def _script(name: str, file: str | Path, flag: str, batch_size: int, *arguments: str) -> Case:
     command = f"predict {_SCRIPTS / file} --batch-flag={flag} --batch-size {batch_size} --gpu h100"
     given = _command(name, command)
     return Case(name, (*given.words, "--", *arguments))
@@ -58,6 +58,7 @@ CASES = (
         "--output_dir", "out", "--max_steps", "20", "--logging_steps", "1",
     ),
     _script("plain loop with an LSTM", "lstm.py", "batch_size", 16),
+    _script("Triton kernel", _HERE / "scripts" / "triton_kernel.py", "batch_size", 64),
     _command(
         "Llama, FSDP",
         "predict llama-3.2-1b --precision bf16-true --parallelism fsdp --world-size 2"

@@ -55,6 +55,7 @@ from .devices.loaded_files import made_where_they_are_loaded
 from .devices.nested import padding_kept
 from .devices.process_group import pretended_processes
 from .devices.sharding import followed_shards
+from .devices.triton_kernels import triton_launches
 from .libraries.paged_state import paged_state
 from .libraries.pretrained import without_weights
 from .values.placeholders import Values
@@ -165,8 +166,9 @@ def pretended_machine(
         if behaviour is not None:
             stack.enter_context(as_on_cuda(behaviour, runs_compiled))
             stack.enter_context(placing_tensors() if shows_gpu else _foreach_on_the_cpu())
-        if shows_gpu:
+        if behaviour is not None and shows_gpu:
             stack.enter_context(data_on_the_gpu())
+            stack.enter_context(triton_launches(gpu or _like(behaviour), machine.note))
         yield machine
 
 

@@ -78,6 +78,9 @@ own_products: dict[Any, tuple[int, int]] = {}
 """Operators that stand for products of rows with the rows of a weight, with the places of both
 among their arguments."""
 
+own_writes: set[Any] = set()
+"""Operators that stand for kernels which read or write each of their tensors, but not both."""
+
 _NAMESPACES = ("aten", "bitsandbytes", OWN_KERNELS)
 
 
@@ -176,6 +179,8 @@ def _bytes_read(
         table, *rest = inputs
         looked_up = max(tensor.numel() for tensor in (*rest, written[0]))
         return min(_bytes(table), looked_up * table.element_size()) + sum(map(_bytes, rest))
+    if packet in own_writes:
+        return 0
     if packet is _LOSS_BACKWARD:
         return sum(_bytes(tensor) for tensor in inputs if tensor.shape != written[0].shape)
     return sum(map(_bytes, inputs))

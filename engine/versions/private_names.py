@@ -53,6 +53,7 @@ torch._foreach_mul_
 torch._foreach_sqrt_
 torch._foreach_sub_
 torch._inductor
+torch._library.triton.is_wrap_triton_enabled
 torch._nested_tensor_from_mask_left_aligned
 torch._ops.OpOverload:_overloadpacket
 torch._ops.OpOverload:_schema
