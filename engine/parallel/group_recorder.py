@@ -11,10 +11,10 @@ import torch
 from torch._C._distributed_c10d import _resolve_process_group
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import ProcessGroup
-from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
 from ..tracing.operations import cost, operator_name, tensors_in
+from ..tracing.operator_mode import parts_of
 from ..tracing.recorded import Recorded, Temporaries
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Category, Operation
@@ -103,14 +103,6 @@ class GroupRecorder(MemoryRecorder):
         """Set the category of a gradient that is not yet a parameter's own."""
         self._sort_into(gradient, Category.GRADIENTS, self._modules.owner(parameter))
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Let a sharded tensor dispatch to its shard first."""
-        if DTensor in types:
-            return NotImplemented
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
     def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record as usual, and what is sent and what the host does."""
         if func is _WAIT and isinstance(args[0], FakeTensor):
@@ -161,7 +153,7 @@ class GroupRecorder(MemoryRecorder):
     def _sort_into(
         self, tensor: torch.Tensor, category: Category, module: str, operator: str | None = None
     ) -> None:
-        super()._sort_into(own_part(tensor), category, module, operator)
+        super()._sort_into(vars(tensor).get(_PART, tensor), category, module, operator)
 
     def _bury(self, address: int) -> None:
         if address in self._emptied:
@@ -220,11 +212,12 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def own_part(tensor: torch.Tensor) -> torch.Tensor:
-    """This GPU's part of a tensor that is divided; any other tensor unchanged."""
-    if isinstance(tensor, DTensor):
-        return tensor._local_tensor
+    """This GPU's part of a tensor that is divided; any other tensor unchanged.
+
+    Of a tensor that is made of several others, as quantized ones are, it is the first of them.
+    """
     part: torch.Tensor = vars(tensor).get(_PART, tensor)
-    return part
+    return next(iter(parts_of(part)), part)
 
 
 def keep_part(weight: torch.nn.Parameter, part: torch.Tensor) -> None:

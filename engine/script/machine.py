@@ -52,6 +52,7 @@ from .devices.cuda_device import on_gpu, placing_tensors
 from .devices.cuda_functions import catalogue_gpu
 from .devices.data_on_gpu import data_on_the_gpu
 from .devices.loaded_files import made_where_they_are_loaded
+from .devices.made_of_others import placed_by_parts
 from .devices.nested import padding_kept
 from .devices.process_group import pretended_processes
 from .devices.sharding import followed_shards
@@ -167,6 +168,7 @@ def pretended_machine(
             stack.enter_context(as_on_cuda(behaviour, runs_compiled))
             stack.enter_context(placing_tensors() if shows_gpu else _foreach_on_the_cpu())
         if behaviour is not None and shows_gpu:
+            stack.enter_context(placed_by_parts())
             stack.enter_context(data_on_the_gpu())
             stack.enter_context(triton_launches(gpu or _like(behaviour), machine.note))
         yield machine

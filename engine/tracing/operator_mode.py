@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def is_made_of_others(kind: type) -> bool:
+    """Whether tensors of a class are made of other tensors, as quantized or sharded ones are."""
+    return hasattr(kind, "__tensor_flatten__")
+
+
+def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors that a tensor is made of; itself, if of no others."""
+    if not is_made_of_others(type(tensor)):
+        return [tensor]
+    # By __tensor_flatten__, some would read their device, which is asked for here
+    slots = (getattr(tensor, name, None) for name in getattr(type(tensor), "__slots__", ()))
+    held = (one for one in (*slots, *vars(tensor).values()) if isinstance(one, torch.Tensor))
+    return [part for one in held for part in parts_of(one)]
 
 
 class OperatorMode(TorchDispatchMode):
@@ -25,6 +41,8 @@ class OperatorMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if any(map(is_made_of_others, types)):
+            return NotImplemented  # it does it with those, which come here
         return self.handle(func, args, kwargs or {})
 
     def handle(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

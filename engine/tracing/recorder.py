@@ -34,7 +34,7 @@ from .excerpts import (
 from .host_storages import HostStorages
 from .module_names import ModuleNames
 from .operations import blocks_the_host, operator_name, reads_a_value, tensors_in, work
-from .operator_mode import OperatorMode
+from .operator_mode import OperatorMode, parts_of
 from .recorded import MemoryLimitExceeded, Recorded, Temporaries, Temporary
 from .trace import RECOMPUTATION, Category, Operation, Trace
 from .whole_operators import arrives_whole, in_parts
@@ -96,10 +96,10 @@ class MemoryRecorder(OperatorMode):
         self._modules = ModuleNames()
         self._modules.learn(training.model)
         for tensor in _in_order_of_moving(training.model):
-            self._see(tensor, Category.PARAMETERS, self._modules.owner(tensor), "")
+            self._see_parts(tensor, Category.PARAMETERS, self._modules.owner(tensor))
         if training.optimizer is not None:  # some make their state at once, such as Adagrad
             for tensor, owner in self._tensors_of(training.optimizer.state):
-                self._see(tensor, Category.OPTIMIZER_STATE, owner, "")
+                self._see_parts(tensor, Category.OPTIMIZER_STATE, owner)
 
     def record_step(self, step: Callable[[], None]) -> None:
         """Run one training step and record it."""
@@ -301,6 +301,11 @@ class MemoryRecorder(OperatorMode):
                 return Category.CASTS
         return Category.ACTIVATIONS
 
+    def _see_parts(self, tensor: torch.Tensor, category: Category, module: str) -> None:
+        """Record a tensor that was there before, or those that it is made of."""
+        for part in parts_of(tensor):
+            self._see(part, category, module, "")
+
     def _see(self, tensor: torch.Tensor, category: Category, module: str, operator: str) -> None:
         """Record a tensor's storage, unless it is known."""
         storage = tensor.untyped_storage()
@@ -392,12 +397,13 @@ class MemoryRecorder(OperatorMode):
     def _sort_into(
         self, tensor: torch.Tensor, category: Category, module: str, operator: str | None = None
     ) -> None:
-        tensor_id = self._ids.get(tensor.untyped_storage()._cdata)
-        if tensor_id is not None:
-            self.trace.categories[tensor_id] = category
-            self.trace.modules[tensor_id] = module
-            if operator is not None:
-                self.trace.makers[tensor_id] = operator
+        for part in parts_of(tensor):
+            tensor_id = self._ids.get(part.untyped_storage()._cdata)
+            if tensor_id is not None:
+                self.trace.categories[tensor_id] = category
+                self.trace.modules[tensor_id] = module
+                if operator is not None:
+                    self.trace.makers[tensor_id] = operator
 
     def _allocate(self, size: int, category: Category, module: str, operator: str) -> int:
         self._mark_phase()

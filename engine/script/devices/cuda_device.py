@@ -245,7 +245,8 @@ _to, _type, _new_tensor = torch.Tensor.to, torch.Tensor.type, torch.Tensor.new_t
 _new: Any = torch.Tensor.new
 
 
-def _device(tensor: torch.Tensor) -> torch.device:
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """Where a tensor would be; inside an operator, the CPU."""
     if _running.operators or not on_gpu(tensor):
         own = own_part(tensor)
         where = _cpu_device if isinstance(own, FakeTensor) else _real_device
@@ -320,7 +321,7 @@ def _new_of_old(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor
 
 
 _METHODS: dict[str, Any] = {
-    "device": property(_device),
+    "device": property(device_of),
     "is_cuda": property(lambda tensor: tensor.device.type == "cuda"),
     "is_cpu": property(lambda tensor: tensor.device.type == "cpu"),
     "get_device": lambda tensor: 0 if tensor.is_cuda else -1,

@@ -13,8 +13,10 @@ from typing import Any, cast
 
 import torch
 
+from ...tracing.operator_mode import is_made_of_others
 from ...versions.patches import patched
 from .cuda_device import modes_of_places, moved_to, to_cuda, wanted_place
+from .made_of_others import cuda_by_parts, moved_by_parts
 
 _to: Any = torch.Tensor.to
 _cuda: Any = torch.Tensor.cuda
@@ -33,6 +35,8 @@ def data_on_the_gpu() -> Iterator[None]:
 
 def _moved(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """``Tensor.to``, of tensors that have no such method of their own."""
+    if is_made_of_others(type(tensor)):
+        return moved_by_parts(tensor, *args, **kwargs)
     if _is_followed(tensor):
         wanted, _ = wanted_place(args, kwargs)
         if wanted is not None and wanted.type == "cuda":
@@ -42,6 +46,8 @@ def _moved(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 def _moved_to_cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """``Tensor.cuda``, of tensors that have no such method of their own."""
+    if is_made_of_others(type(tensor)):
+        return cuda_by_parts(tensor, *args, **kwargs)
     if _is_followed(tensor):
         return to_cuda(tensor, *args, **kwargs)
     return cast(torch.Tensor, _cuda(tensor, *args, **kwargs))

@@ -17,8 +17,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...gpus import Gpu
-from ...parallel.group_recorder import own_part
 from ...tracing.operations import OWN_KERNELS, own_writes
+from ...tracing.operator_mode import parts_of
 from ...versions.patches import patched
 from .cuda_device import CUDA
 
@@ -101,7 +101,7 @@ def _caveat(kernel: Any) -> str:
 def _tensors(given: tuple[Any, ...]) -> list[torch.Tensor]:
     """The tensors among the arguments; descriptors of tensors have one as their base."""
     bases = (one if isinstance(one, torch.Tensor) else getattr(one, "base", None) for one in given)
-    return [own_part(one) for one in bases if isinstance(one, torch.Tensor)]
+    return [part for one in bases if isinstance(one, torch.Tensor) for part in parts_of(one)]
 
 
 def _forget_values(tensor: torch.Tensor) -> None:
