@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Asks MemoryMark for a batch size, waits for the answer and prints the verdict. Needs curl 7.76+.
+# Asks MemoryMark for a batch size, waits for its decision and prints the verdict. Needs curl 7.76+.
 #   export MEMORYMARK_TOKEN=$(.venv/bin/python manage.py token NAME)
 #   docs/analyze.sh '{"model": "bert", "gpu": "a10", "current_batch_size": 16, "batch_multiple": 8}'
 set -euo pipefail
@@ -25,7 +25,7 @@ analysis=$(api POST "$site/api/v1/analyses/?wait=30" "$fields") || {
     exit 2
 }
 url=$(field url <<<"$analysis")
-while [[ $(field status <<<"$analysis") =~ ^(queued|running|cancelling)$ ]]; do
+while [[ $(field decision_waits_for <<<"$analysis") =~ ^(analysis|plan)$ ]]; do
     sleep 1 # a site with many that wait answers at once
     analysis=$(api GET "$url?wait=30")
 done

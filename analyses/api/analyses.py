@@ -47,13 +47,14 @@ from analyses.api.views import (
     refusal,
     seconds_to_wait,
     selected_fields,
+    wait_for_decision,
     wait_until,
 )
 from analyses.bodies import IdTaken
 from analyses.importing.document import DocumentBody, read_document
 from analyses.importing.services import store_imported
 from analyses.lab.projects import BadProject, project_name
-from analyses.models import FINAL_STATUSES, Analysis
+from analyses.models import Analysis
 from analyses.overview import changes
 from analyses.pages.history import selection
 from analyses.pages.history.filters import AnalysisFilter
@@ -102,8 +103,9 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
             return analyses
         if "trials" not in wanted:
             analyses = analyses.prefetch_related(None).prefetch_related("tags")
-        # The decision has numbers of the result.
+        # The decision has numbers of the result; whether it is final depends on the request.
         needed = wanted | {"result"} if "decision" in wanted else wanted
+        needed |= {"request"} if needed & {"decision_is_final", "decision_waits_for"} else set()
         return analyses.defer(*(_LONG - needed))
 
     @described(parameters=[*PAGE])
@@ -118,7 +120,7 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
         examples=[EXAMPLE],
     )
     def create(self, request: Request) -> Response:
-        """Store and queue an analysis. With `wait`, the response has the result if it is in time.
+        """Store and queue an analysis. With `wait`, the response has the decision if it is in time.
 
         400 has a list of messages for each wrong field; nothing is stored then. With a `recipe`,
         its keys are named as `recipe.KEY`, and the response has a `recipe` too: what was read of
@@ -137,7 +139,7 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
             raise QueueIsFull(f"Not queued: {error.fields['queue']}.") from error
         except InvalidInput as error:
             raise sent.refusal(error) from error
-        wait_until(lambda: _is_final(analysis.pk), seconds)
+        wait_for_decision(analysis.pk, seconds)
         response = self._located(analysis, HTTP_201_CREATED)
         if not is_new:
             response["Idempotency-Replayed"] = "true"
@@ -164,10 +166,13 @@ class Analyses(ViewSetMixin, ListModelMixin, ApiView[Analysis]):
 
     @described(parameters=[WAIT])
     def retrieve(self, request: Request, pk: int) -> HttpResponseBase:
-        """Read an analysis with its request, trials and result. With `wait`, once it has ended."""
+        """Read an analysis with its request, trials and result.
+
+        With `wait`, once it has ended and its decision is final.
+        """
         seconds = seconds_to_wait(request)
         if seconds and selectors.visible_to(member_of(request)).filter(pk=pk).exists():
-            wait_until(lambda: _is_final(pk), seconds)
+            wait_for_decision(pk, seconds)
         etag = etag_of(request, pk)
         unchanged = not_modified(request._request, etag)
         if unchanged is not None:
@@ -310,8 +315,3 @@ def _project(given: object) -> str:
 def _status(pk: int) -> str:
     """Its status now; 404 if it has been deleted meanwhile."""
     return str(get_object_or_404(Analysis.objects.only("status"), pk=pk).status)
-
-
-def _is_final(pk: int) -> bool:
-    """Whether it has ended, or was deleted."""
-    return not Analysis.objects.filter(pk=pk).exclude(status__in=FINAL_STATUSES).exists()

@@ -25,10 +25,11 @@ from rest_framework.views import APIView
 from analyses import services
 from analyses.api.limits import ENGINE_COST
 from analyses.api.problems import KINDS, QUEUE_SECONDS, QueueIsFull, handle_exception
-from analyses.api.views import MAX_WAIT_SECONDS, member_of, wait_until
+from analyses.api.views import MAX_WAIT_SECONDS, member_of, wait_for_decision
 from analyses.bodies import storable
 from analyses.jobs import lab_state
-from analyses.models import FINAL_STATUSES, Analysis
+from analyses.jobs.plans import awaited
+from analyses.models import Analysis
 from analyses.results.decided import decided_moves, own_result
 from engine.answer.amounts import trial_at
 from engine.core.choices import Goal
@@ -79,7 +80,7 @@ class Models(_View):
 
 
 class Analyze(_View):
-    """Submits an analysis, waits for it, and answers in the old fields.
+    """Submits an analysis, waits for its decision, and answers in the old fields.
 
     Sent again while that one runs, it waits for the same: its programs repeat what takes too long.
     """
@@ -97,7 +98,7 @@ class Analyze(_View):
             }
             message = "; ".join(f"{name}: {text}" for name, text in named.items())
             return _error(message, HTTP_400_BAD_REQUEST)
-        wait_until(lambda: _is_final(analysis.pk), MAX_WAIT_SECONDS)
+        wait_for_decision(analysis.pk, MAX_WAIT_SECONDS)
         analysis.refresh_from_db()
         address = request.build_absolute_uri(reverse("analyses:detail", args=[analysis.pk]))
         result = own_result(analysis)
@@ -135,10 +136,6 @@ def _gpu_here() -> str:
     return next(filter(None, map(catalogue_name, gpus)), USUAL_GPU)
 
 
-def _is_final(pk: int) -> bool:
-    return Analysis.objects.filter(pk=pk, status__in=FINAL_STATUSES).exists()
-
-
 def _answer(result: AnalysisResult) -> dict[str, Any]:
     """The old fields: of another batch alone, as its programs change nothing else."""
     optimal = trial_at(result, result.recommended_batch_size)
@@ -173,6 +170,7 @@ def _decision(analysis: Analysis) -> dict[str, Any]:
     return {
         "analysis_id": analysis.pk,
         "decision": result.get("decision") or result.get("verdict") or "",
+        "decision_is_final": awaited(analysis) is None,
         "moves": decided_moves(analysis),
     }
 

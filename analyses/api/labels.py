@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import Exists, OuterRef, Subquery
 from django.utils.http import parse_etags
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
@@ -20,8 +20,9 @@ from rest_framework.request import Request
 from analyses import selectors
 from analyses.api.serializers import AnalysisSerializer
 from analyses.api.views import member_of
+from analyses.jobs import plans
 from analyses.lab.projects import project_name
-from analyses.models import Note, Project, Tag, Trial
+from analyses.models import Analysis, Note, Project, Tag, Trial
 from analyses.pages.history.labels import MAX_TAGS, TAGGINGS, Labels, note_from, tag_names
 
 IF_MATCH = OpenApiParameter(
@@ -76,8 +77,9 @@ class LabelsBody(BaseModel):
 _CHANGING = (
     "owner__username", "status", "started_at", "finished_at", "node", "attempt", "answered_from",
     "adopted_at", "adopted_by__username", "failure_code", "failure_reason", "project__name",
+    "decided__moves", "recommended_batch_size", "speedup", "usd_per_year",
 )  # fmt: skip
-"""Columns that change during an analysis's life; its result changes only with its status."""
+"""Columns that change in an analysis's life; its result changes with its status or decision."""
 
 
 def etag_of(request: Request, pk: int) -> str | None:
@@ -86,15 +88,16 @@ def etag_of(request: Request, pk: int) -> str | None:
     row = (
         selectors.visible_to(member_of(request))
         .filter(pk=pk)
-        .annotate(latest_trial=Subquery(latest))
-        .values_list(*_CHANGING, "latest_trial", "note__text")
+        .annotate(latest_trial=Subquery(latest), plans=Exists(plans.unfinished()))
+        .values_list("plans", *_CHANGING, "latest_trial", "note__text")
         .first()
     )
     if row is None:
         return None
     names = TAGGINGS.filter(analysis=pk).values_list("tag__name", flat=True)
     labels = Labels.of(names, row[-1])
-    rest = (AnalysisSerializer.Meta.fields, pk, row[:-1], request.build_absolute_uri())
+    awaited = plans.awaited(Analysis.objects.defer("result", "recipe").get(pk=pk)) if row[0] else ""
+    rest = (AnalysisSerializer.Meta.fields, pk, row[1:-1], awaited, request.build_absolute_uri())
     return f'"{labels.version}.{hashlib.sha256(repr(rest).encode()).hexdigest()[:32]}"'
 
 

@@ -39,8 +39,8 @@ View = TypeVar("View", bound=Callable[..., Any])
 WAIT = OpenApiParameter(
     "wait",
     {"type": "number", "minimum": 0, "maximum": MAX_WAIT_SECONDS},
-    description="Seconds to wait for it to end. The response comes at once if too many requests "
-    "are waiting already.",
+    description="Seconds to wait for it: of an analysis, until its decision is final. The response "
+    "comes at once if too many requests are waiting already.",
 )
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from drf_spectacular.utils import (
@@ -24,6 +24,7 @@ from drf_spectacular.utils import (
 from rest_framework import serializers
 
 from analyses.figures.decision import DecisionFigures, decision_figures
+from analyses.jobs.plans import Awaited, awaited
 from analyses.models import Analysis, Project, Status, Tag, pushed_from
 from analyses.models import Trial as TrialRow
 from analyses.pages.history.labels import note_of
@@ -373,6 +374,8 @@ class AnalysisSerializer(AnalysisSummarySerializer):
 
     trials = TrialSerializer(many=True)
     decision = serializers.SerializerMethodField()
+    decision_is_final = serializers.SerializerMethodField()
+    decision_waits_for = serializers.SerializerMethodField()
     note = serializers.SerializerMethodField()
     adopted_moves = serializers.SerializerMethodField()
     tokens_per_sample = serializers.SerializerMethodField()
@@ -392,8 +395,9 @@ class AnalysisSerializer(AnalysisSummarySerializer):
 
     class Meta(AnalysisSummarySerializer.Meta):
         fields = (
-            *AnalysisSummarySerializer.Meta.fields, "decision", "note", "adopted_moves", "request",
-            "assumed_by", "recipe", "tokens_per_sample", "trials", "result",
+            *AnalysisSummarySerializer.Meta.fields, "decision", "decision_is_final",
+            "decision_waits_for", "note", "adopted_moves", "request", "assumed_by", "recipe",
+            "tokens_per_sample", "trials", "result",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -406,6 +410,21 @@ class AnalysisSerializer(AnalysisSummarySerializer):
         """The decision with its numbers, as every page shows it; null while there is no answer."""
         found = decision_figures(analysis)
         return None if found is None else asdict(found)
+
+    def get_decision_is_final(self, analysis: Analysis) -> bool:
+        """Whether no plan may change the decision by itself; false while the analysis runs."""
+        return self._awaited is None
+
+    @extend_schema_field(serializers.ChoiceField(list(Awaited), allow_null=True))
+    def get_decision_waits_for(self, analysis: Analysis) -> str | None:
+        """What the decision waits for: the analysis, its plan, or a worker; null once final."""
+        return self._awaited
+
+    @cached_property
+    def _awaited(self) -> Awaited | None:
+        analysis = self.instance
+        assert isinstance(analysis, Analysis)  # noqa: S101  # it is never of many
+        return awaited(analysis)
 
     def get_note(self, analysis: Analysis) -> str | None:
         """Null if there is none."""

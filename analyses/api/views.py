@@ -23,7 +23,8 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, ListSerializer, Serializer
 
 from analyses.bodies import storable
-from analyses.models import Analysis
+from analyses.jobs.plans import Awaited, awaited
+from analyses.models import FINAL_STATUSES, Analysis
 from analyses.selectors import exact_count, slice_of
 from engine.core.errors import InvalidInput
 
@@ -144,6 +145,21 @@ def wait_until(is_over: Callable[[], bool], seconds: float) -> None:
             pause = min(1.3 * pause, MAX_PAUSE_SECONDS)
     finally:
         seats.release()
+
+
+def wait_for_decision(pk: int, seconds: float) -> None:
+    """Wait until an analysis has ended and no plan may change its decision, or it was deleted.
+
+    A plan that no worker online can take is not waited for.
+    """
+    wait_until(lambda: _is_decided(pk), seconds)
+
+
+def _is_decided(pk: int) -> bool:
+    if Analysis.objects.filter(pk=pk).exclude(status__in=FINAL_STATUSES).exists():
+        return False
+    analysis = Analysis.objects.filter(pk=pk).defer("result", "recipe").first()
+    return analysis is None or awaited(analysis) in (None, Awaited.WORKER)
 
 
 class PagesByIds(Paginator[Analysis]):

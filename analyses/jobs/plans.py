@@ -11,14 +11,15 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from enum import StrEnum
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from analyses.gpus import added_gpus
-from analyses.jobs import notifications, queue
+from analyses.jobs import lab_state, notifications, queue
 from analyses.jobs.request_columns import request_hash
 from analyses.models import (
     SHARED,
@@ -42,6 +43,7 @@ from engine.gpus import LOCAL, catalogue_name
 from engine.interface.assumptions import Assumptions
 from engine.interface.program import workload_request
 from engine.interface.request import AnalysisRequest
+from engine.versions import software
 
 MESSAGES_WAIT = timedelta(minutes=5)
 """A message about an analysis waits this long for its plan, to say what the page will say."""
@@ -191,11 +193,51 @@ def _asked(analysis: Analysis) -> Query | None:
     return submit(analysis.owner, QueryKind.PLAN, request)
 
 
+_HAS_NO_CHOICE_OF_GPU = Q(result__compared_gpus__0__isnull=True)
+"""An answer that names a GPU among others keeps it; see :func:`analyses.results.decided.advise`."""
+
+
 def _undecided() -> QuerySet[Analysis]:
     """The analyses that a plan may decide: answered by a prediction, and not adopted."""
     return Analysis.objects.filter(
         status=Status.SUCCEEDED, goal=Goal.BATCH, measured_gpu="", adopted_at=None
     ).defer("result")
+
+
+class Awaited(StrEnum):
+    """The things that the decision of an analysis may wait for; the values are those of the API."""
+
+    ANALYSIS = "analysis"
+    PLAN = "plan"
+    WORKER = "worker"
+
+
+def awaited(analysis: Analysis) -> Awaited | None:
+    """What a decision waits for: the end of its analysis, its plan, or a worker for its plan.
+
+    ``None`` once it is final: a plan that has failed, or that nobody has asked for, never comes.
+    """
+    if not analysis.is_final:
+        return Awaited.ANALYSIS
+    if not unfinished().exists():  # so that most answers need no more queries
+        return None
+    try:
+        request = plan_request(analysis)
+    except InvalidInput:
+        return None
+    may_be_decided = _undecided().filter(_HAS_NO_CHOICE_OF_GPU, pk=analysis.pk)
+    if not (unfinished().filter(request=request.to_dict()).exists() and may_be_decided.exists()):
+        return None
+    pins = software.parse(request.workload.software)
+    offered = lab_state.software_offered().values()
+    takes_it = any(software.is_offered(pins, versions) for versions in offered)
+    return Awaited.PLAN if takes_it else Awaited.WORKER
+
+
+def unfinished() -> QuerySet[Query]:
+    """The plans that wait for a worker or have one."""
+    states = (Status.QUEUED, Status.RUNNING)
+    return Query.objects.filter(kind=QueryKind.PLAN, job__state__in=states)
 
 
 # What answered plans decide

@@ -115,7 +115,8 @@ QUERIES = {
     "/api/v1/analyses/": 7,
     "/api/v1/analyses/?page_size=200&sort=member": 7,
     "/api/v1/analyses/?q=bert&tag=thesis": 14,
-    "/api/v1/analyses/{succeeded}/": 8,  # two for its version, which may avoid the others
+    # Two for its version, which may avoid the others; one for plans that may change it.
+    "/api/v1/analyses/{succeeded}/": 9,
     "/api/v1/analyses/{succeeded}/?fields=id,status": 6,
     "/api/v1/analyses/{succeeded}/events/": 7,  # one for what a sample of its trials is
     "/api/v1/analyses/{succeeded}/trials/": 5,

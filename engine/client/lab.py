@@ -33,6 +33,7 @@ MAX_PAUSE_SECONDS = 5.0
 
 _PATHS = {"analysis": "/analyses/import/", "training": "/trainings/"}
 _FINAL = ("succeeded", "failed", "cancelled", "lost")
+_WORKER = "worker"
 _CONFLICT = 409
 JOBS_AT_ONCE = 500
 """Training jobs in one request, as many as a lab takes."""
@@ -53,6 +54,9 @@ class Analysis:
             ``batch 200``; empty for the batch alone.
         decision: What to do, in one sentence; empty without a result, and in lists. Its numbers are
             in ``facts["decision"]``.
+        decision_waits_for: What may still change the decision: ``analysis`` until that ends,
+            ``plan`` until its ladder is known, or ``worker`` where none is online to work on that;
+            empty once it is final, and in lists.
         tags: In alphabetical order.
         facts: All fields, as the API returns them.
         version: For :meth:`Lab.label`; empty in lists and for a new analysis.
@@ -81,11 +85,17 @@ class Analysis:
     longest_tokens: int | None = None
     moves: tuple[str, ...] = ()
     decision: str = ""
+    decision_waits_for: str = ""
 
     @property
     def is_final(self) -> bool:
         """Whether its status will not change any more."""
         return self.status in _FINAL
+
+    @property
+    def decision_is_final(self) -> bool:
+        """Whether no plan may change the decision by itself; in lists as :attr:`is_final`."""
+        return self.is_final and not self.decision_waits_for
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], version: str = "") -> Analysis:
@@ -117,6 +127,7 @@ class Analysis:
                 longest_tokens=facts.get("longest_tokens"),
                 moves=tuple(facts.get("moves") or ()),
                 decision=(facts.get("decision") or {}).get("sentence", ""),
+                decision_waits_for=facts.get("decision_waits_for") or "",
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise LabError(f"The lab's answer is not an analysis: {error!r}") from error
@@ -156,7 +167,7 @@ class Lab:
         """Submit an analysis.
 
         Args:
-            wait: Seconds to wait for it to finish; 0 does not wait.
+            wait: Seconds to wait for its decision, as :meth:`wait` does; 0 does not wait.
             **fields: Fields of :class:`engine.interface.request.AnalysisRequest`, such as
             ``model``, ``gpu``,
                 ``current_batch_size``, ``precision``. With ``goal="generation"`` it finds how many
@@ -170,14 +181,20 @@ class Lab:
         return self.wait(submitted.id, wait) if wait else submitted
 
     def wait(self, number: int, seconds: float) -> Analysis:
-        """Wait for an analysis to finish.
+        """Wait for an analysis to finish, and for the plan that may change its decision.
+
+        A plan that takes longer, or that no worker is online for, is not waited for: the answer
+        without it has ``decision_is_final`` false.
 
         Raises:
             NotFinished: It has not finished after that many seconds.
         """
         end, pause = time.monotonic() + seconds, POLL_SECONDS
-        while not (found := self._when_final(number, end)).is_final:
-            if (left := end - time.monotonic()) <= 0:
+        while not (found := self._when_final(number, end)).decision_is_final:
+            left = end - time.monotonic()
+            if found.is_final and (left <= 0 or found.decision_waits_for == _WORKER):
+                break
+            if left <= 0:
                 raise NotFinished(f"Analysis {number} is {found.status}; see {found.url}")
             # The lab answers at once if too many are waiting there already.
             time.sleep(min(pause, left))

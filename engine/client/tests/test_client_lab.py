@@ -59,6 +59,35 @@ def test_waiting_for_an_analysis_times_out(lab: Lab, server: FakeLab) -> None:
         lab.wait(7, 0.05)
 
 
+def test_the_plan_that_may_change_the_decision_is_waited_for(lab: Lab, server: FakeLab) -> None:
+    early = _facts(decision_is_final=False, decision_waits_for="plan")
+    server.respond(
+        (201, _facts(status="queued", decision_waits_for="analysis")), early, early,
+        _facts(moves=["bf16"], decision_is_final=True, decision_waits_for=None),
+    )  # fmt: skip
+    found = lab.analyze(model="bert", gpu="a10", wait=30)
+    assert (found.moves, found.decision_is_final) == (("bf16",), True)
+
+
+def test_a_plan_that_takes_too_long_leaves_an_answer_that_is_not_final(
+    lab: Lab, server: FakeLab
+) -> None:
+    server.respond(_facts(decision_is_final=False, decision_waits_for="plan"))
+    found = lab.wait(7, 0.05)
+    assert (found.recommended_batch_size, found.decision_is_final) == (128, False)
+
+
+def test_a_plan_without_a_worker_is_not_waited_for(lab: Lab, server: FakeLab) -> None:
+    server.respond(_facts(decision_is_final=False, decision_waits_for="worker"))
+    found = lab.wait(7, 3600)
+    assert (found.decision_is_final, len(server.requests)) == (False, 1)
+
+
+def test_a_site_that_does_not_say_it_is_believed(lab: Lab, server: FakeLab) -> None:
+    server.respond(_facts())
+    assert lab.wait(7, 3600).decision_is_final
+
+
 def test_a_failed_analysis_says_why(lab: Lab, server: FakeLab) -> None:
     failure = {"code": "does_not_fit", "reason": "batch 1 needs 30 GiB"}
     server.respond(_facts(status="failed", failure=failure, result=None, speedup=None))
