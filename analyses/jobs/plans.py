@@ -163,14 +163,15 @@ def ladder_of(query: Query) -> list[Rung]:
 def ask_for(numbers: Collection[int]) -> None:
     """Ask for the plans of analyses that have just succeeded, so that each gets its decision.
 
-    Only those are planned unasked that the lab has predicted, from a batch that is trained with
-    today: a measured answer is not replaced by a predicted one. Messages wait for the plan a while.
+    Whatever a plan may decide is planned, whether anyone looks at it or not, so that looking
+    changes no decision. Measured answers and those that chose a GPU among others are not replaced
+    by a plan. Messages wait for the plan a while.
 
     Call it in the transaction in which they end, or in which their adoption is undone.
     """
-    predicted = _undecided().filter(pk__in=numbers, push=None, source=FigureSource.PREDICTED)
+    predicted = _undecided().filter(pk__in=numbers, source=FigureSource.PREDICTED)
     waiting = []
-    for analysis in predicted.exclude(current_batch_size=None).select_related("owner"):
+    for analysis in predicted.filter(_HAS_NO_CHOICE_OF_GPU).select_related("owner"):
         query = _asked(analysis)
         if query is None:
             continue

@@ -31,6 +31,7 @@ from analyses.models import (
     NotificationChoices,
     Query,
     QueryKind,
+    QueryStatus,
     Status,
 )
 from analyses.notifications.message import of_ended
@@ -82,6 +83,7 @@ def test_the_first_service_answers_for_another_batch_alone_and_names_the_decisio
     client.credentials(HTTP_AUTHORIZATION=f"Token {token}")
     fields = {name: value for name, value in make_request().items() if name != "model"}
     answer = client.post("/analyze", fields | {"model_name": "bert"}, format="json").json()
+    assert answer["decision_is_final"]
     analysis = Analysis.objects.get(pk=answer["analysis_id"])
     own = figures(analysis).with_todays_settings
     assert analysis.recommended_batch_size == 64  # with bf16
@@ -103,12 +105,27 @@ def test_a_predicted_analysis_asks_for_its_plan_when_it_has_succeeded(
     assert Job.objects.get(query=query).priority == 0  # those that pages wait for come first
 
 
-def test_no_plan_is_asked_for_unasked_where_nothing_is_trained_yet(member: User) -> None:
-    no_batch = make_request(current_batch_size=None)
-    make_analysis(member, Status.SUCCEEDED, make_result(current=None), request=no_batch)
+def test_no_plan_is_asked_for_where_none_decides(member: User) -> None:
+    offer = GpuOffer("t4", GPUS["t4"].total_bytes, fits=False, is_sure=False)
+    make_analysis(member, Status.SUCCEEDED, make_result(compared_gpus=[offer]))
     make_text_analysis(member)
     plans.ask_for(Analysis.objects.values_list("pk", flat=True))
     assert not Query.objects.exists()
+
+
+@pytest.mark.parametrize("current", [16, None])
+def test_looking_at_an_analysis_changes_no_decision(
+    page: Client, member: User, node: Node, current: int | None
+) -> None:
+    result = make_result(current=current)
+    analysis = finish(member, result, current_batch_size=current)
+    answer_next(QueryKind.PLAN, plan_with_answers())
+    before = figures(Analysis.objects.get())
+    assert before.moves == MOVES
+    page.get(f"/{analysis.pk}/")
+    page.post(f"/{analysis.pk}/advice/")
+    assert not Query.objects.filter(status=QueryStatus.WAITING).exists()
+    assert figures(Analysis.objects.get()) == before
 
 
 def test_a_page_that_waits_makes_the_plan_more_urgent(page: Client, member: User) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -14,14 +16,19 @@ from analyses.lab.settings import save_settings
 from analyses.models import (
     Analysis,
     CountedSavings,
+    Node,
     Notification,
     NotificationChoices,
     Push,
+    Query,
+    QueryKind,
+    QueryStatus,
     Status,
 )
 from analyses.savings.breakdown import totals
 from analyses.selectors import savings_visible_to
 from analyses.tests.factories import make_analysis, make_result, make_user
+from analyses.tests.query_answers import answer_next, plan_with_answers
 from analyses.tests.text_answers import make_text_result
 from engine.core.choices import Goal
 from memorymark_site.accounts.models import ApiToken
@@ -118,6 +125,31 @@ def test_the_same_push_twice_is_stored_once(api: APIClient) -> None:
     assert (first.status_code, again.status_code) == (201, 200)
     assert first.json()["id"] == again.json()["id"]
     assert Analysis.objects.count() == Push.objects.count() == 1
+
+
+def test_its_decision_is_the_same_whether_somebody_looks_or_not(
+    client: Client, api: APIClient, member: User, node: Node
+) -> None:
+    body = api.post(URL, pushed_document(), format="json").json()
+    assert (body["moves"], body["decision_waits_for"]) == ([], "plan")
+    answer_next(QueryKind.PLAN, plan_with_answers())
+    before = api.get(body["url"]).json()
+    assert before["decision"]["moves"] == ["bf16", "batch 64"]
+    assert before["decision_is_final"]
+
+    client.force_login(member)
+    client.get(f"/{body['id']}/")
+    client.post(f"/{body['id']}/advice/")
+    assert not Query.objects.filter(status=QueryStatus.WAITING).exists()
+    assert api.get(body["url"]).json() == before
+
+
+@pytest.mark.parametrize("document", [pushed_measurement(), pushed_texts(Goal.LENGTH)])
+def test_what_no_plan_decides_is_final_at_once(
+    api: APIClient, node: Node, document: dict[str, Any]
+) -> None:
+    assert api.post(URL, document, format="json").json()["decision_is_final"]
+    assert not Query.objects.exists()
 
 
 def test_another_push_with_the_same_id_is_refused(api: APIClient) -> None:
