@@ -307,6 +307,10 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
             "measured_gpu": {"help_text": "The GPU it is measured on; empty for a prediction."},
             "attempt": {"help_text": "How many workers have started it so far."},
             "answered_from": {"help_text": "The earlier analysis whose result was reused, if any."},
+            "largest_batch_size": {
+                "help_text": "The largest batch that fits; where predicted, that may: the largest "
+                "that surely fits is safe_batch_size of the result."
+            },
             "current_batch_size": {"help_text": "Null where the member had no batch yet."},
             "goal": {"help_text": "batch, generation or length."},
             "longest_tokens": {

@@ -11,6 +11,7 @@ from analyses.formatting import tokens_per_second
 from engine.answer.amounts import Answered, trial_at
 from engine.answer.economics import usd_per_million_samples
 from engine.answer.figures import COST, LARGEST_BATCH, RECOMMENDED_BATCH, SPEED
+from engine.answer.superlatives import LARGEST, named_batches
 from engine.core.sizes import gib
 from engine.interface.result import AnalysisResult
 from engine.interface.tokens import Tokens
@@ -32,15 +33,7 @@ def picture_of(answered: Answered) -> Picture | None:
         point = point_of(trial, trial.batch_size, result.gpu.total_bytes, categories)
         return replace(point, speed=_speed(speed, answered.tokens), cost=_cost(speed, answered))
 
-    names: dict[int, list[str]] = {}
-    for name, size in (
-        ("current", result.current_batch_size),
-        ("recommended", result.recommended_batch_size),
-        ("fastest", result.fastest_batch_size),
-        ("largest", result.largest_batch_size),
-    ):
-        if size is not None:
-            names.setdefault(size, []).append(name)
+    names = named_batches(result)
     return draw(
         Drawn(
             title="Memory and speed by batch",
@@ -84,10 +77,11 @@ def _cost(samples_per_second: float | None, answered: Answered) -> str:
 
 
 def _description(result: AnalysisResult) -> str:
-    largest = LARGEST_BATCH.text(result.largest_batch_size)
+    size = result.largest_batch_size
+    (largest,) = (name for name in named_batches(result)[size] if name.startswith(LARGEST))
     recommended = RECOMMENDED_BATCH.text(result.recommended_batch_size)
     return (
         f"Memory and speed by batch size for {result.model_name} on {result.gpu.name}, which has "
-        f"{gib(result.gpu.total_bytes)}. Batch {largest} is the largest that fits, batch "
+        f"{gib(result.gpu.total_bytes)}. Batch {LARGEST_BATCH.text(size)} is the {largest}, batch "
         f"{recommended} is recommended."
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from analyses.charts.breakdown import used_bytes
-from analyses.charts.picture import Drawn, Picture, Point, draw, point_of
+from analyses.charts.picture import Drawn, Fit, Picture, Point, draw, fit_of, point_of
+from engine.answer.superlatives import LONGEST, of_those
 from engine.core.numbers import whole
 from engine.core.sizes import gib
 from engine.interface.texts import LengthTrial, TextResult
@@ -31,8 +32,11 @@ def picture_of_lengths(
     def text(trial: Trial, categories: Collection[str]) -> Point:
         return point_of(trial, of_trial[id(trial)], gpu.total_bytes, categories)
 
+    most = result.longest_tokens
+    fits = {fit_of(one.trial, gpu.total_bytes) for one in known if one.length == most}
+    longest = of_those(LONGEST, is_sure=fits == {Fit.FITS})
     names: dict[int, list[str]] = {}
-    for name, length in (("requested", asked), ("longest", result.longest_tokens)):
+    for name, length in (("requested", asked), (longest, most)):
         if length:
             names.setdefault(length, []).append(name)
     shown = [one.length for one in known]
@@ -44,13 +48,12 @@ def picture_of_lengths(
             unit="tokens",
             description=(
                 f"Memory by length in tokens for {result.model_name} on {gpu.name}, which has "
-                f"{gib(gpu.total_bytes)}. {whole(result.longest_tokens)} tokens are the "
-                "longest that fit."
+                f"{gib(gpu.total_bytes)}. A length of {whole(most)} is the {longest}."
             ),
         ),
         [(one.length, one.trial) for one in known],
         names,
-        result.longest_tokens if result.longest_tokens in shown else shown[0],
+        most if most in shown else shown[0],
         gpu.total_bytes,
         text,
     )

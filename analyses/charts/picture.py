@@ -352,15 +352,15 @@ def _step(highest: float, count: int) -> float:
 
 
 def _marks(names: Mapping[int, Sequence[str]], middles: Mapping[int, float]) -> list[Mark]:
-    """The sizes with names, each on a line of its own, so that no two overlap."""
-    shown = [(size, roles) for size, roles in names.items() if size in middles]
+    """The names of sizes, each on a line of its own, so that no two overlap."""
+    shown = [(size, name) for size, roles in names.items() for name in roles if size in middles]
     return [
         Mark(
-            name=f"{', '.join(roles)} {whole(size)}",
-            role="recommended" if "recommended" in roles else roles[0],
+            name=f"{name} {whole(size)}",
+            role=name.split()[0],
             x=round(middles[size], 3),
             y=_MARK_HEIGHT * (index + 1),
             anchor="start" if middles[size] < 50 else "end",
         )
-        for index, (size, roles) in enumerate(shown)
+        for index, (size, name) in enumerate(shown)
     ]

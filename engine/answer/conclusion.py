@@ -35,6 +35,7 @@ from .recommendation import (
     next_friendly,
 )
 from .search import SearchOutcome
+from .superlatives import FASTEST, of_those
 from .worth import Option, is_worth_it, may_be_worth_it
 
 _WITHIN = f"it runs within {100 * (1 - ENOUGH_SPEED):.0f}% of"
@@ -297,7 +298,7 @@ def _try(changes: Sequence[str], outcome: str) -> str:
 def _why_enough(found: Findings) -> str:
     """Why to begin with the recommended batch, and not with a larger one."""
     if found.bound is Bound.MEMORY and found.recommended.batch_size < found.fastest_batch_size:
-        return f"{_WITHIN} the fastest that surely fits"
+        return f"{_WITHIN} the {of_those(FASTEST, is_sure=True)}"
     return _why_kept(found)
 
 

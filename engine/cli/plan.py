@@ -18,6 +18,7 @@ from ..answer.figures import (
     SPEEDUP,
 )
 from ..answer.ladder import best_of, by_gain
+from ..answer.superlatives import CHEAPEST_PER_SAMPLE, FASTEST, LOWEST_PRICE
 from ..core.numbers import UNKNOWN, times_range, usd
 from ..core.sizes import gib
 from ..gpus import GPUS, short_name
@@ -63,13 +64,13 @@ def _verdict(plan: Plan) -> str:
     named = []
     if plan.cheapest is not None:
         price = usd(by_name[plan.cheapest].price_per_hour_usd)
-        named.append(f"lowest price: {_name(plan.cheapest)}, {price} per hour")
+        named.append(f"{LOWEST_PRICE}: {_name(plan.cheapest)}, {price} per hour")
     if plan.best_value is not None:
         cost = COST.text(by_name[plan.best_value].usd_per_million_samples)
-        named.append(f"cheapest per sample: {_name(plan.best_value)}, {cost} per million")
+        named.append(f"{CHEAPEST_PER_SAMPLE}: {_name(plan.best_value)}, {cost} per million")
     if plan.fastest is not None:
         speed = SPEED.with_unit(by_name[plan.fastest].samples_per_second)
-        named.append(f"fastest: {_name(plan.fastest)}, {speed}")
+        named.append(f"{FASTEST}: {_name(plan.fastest)}, {speed}")
     if not named:
         return "It fits on no GPU in the catalogue."
     sure = any(option.is_sure for option in plan.options)
@@ -81,25 +82,26 @@ def _name(gpu: str) -> str:
     return short_name(GPUS[gpu].display_name)
 
 
-def _gpus(plan: Plan) -> Table:
+def _gpus(plan: Plan) -> RenderableType:
+    """Every GPU that it fits on; a column of words would find no room in a narrow terminal."""
     shown = table(dense=True)
     shown.add_column("gpu", no_wrap=True, style="cyan")
     counted = tokens_of(plan.workload)
-    headings = ["largest\nbatch", "recom-\nmended", *speed_headings(counted), "price\nper hour"]
+    headings = ["largest\nbatch", "recom-\nmended", *speed_headings(counted), "price\nper\nhour"]
     headings += ["cost per\n1M\nsamples"]
-    headings += ["cost\nper run"] if plan.current_gpu is not None else []
+    headings += ["cost\nper\nrun"] if plan.current_gpu is not None else []
     for heading in headings:
         shown.add_column(f" {heading}".replace("\n", "\n "), justify="right", no_wrap=True)
-    shown.add_column("")
-    for option in plan.options:
-        if option.fits:
-            shown.add_row(*_gpu_row(option, plan, counted), f" {_role(option, plan)}")
-    return shown
+    fitting = [option for option in plan.options if option.fits]
+    for option in fitting:
+        shown.add_row(*_gpu_row(option, plan, counted))
+    unsure = ", ".join(option.gpu for option in fitting if option.is_sure is False)
+    return Group(shown, *([Text(f"May not fit: {unsure}.")] if unsure else []))
 
 
 def _gpu_row(option: GpuOption, plan: Plan, counted: Tokens | None) -> list[str]:
     row = [
-        option.gpu,
+        option.gpu if option.gpu != plan.current_gpu else f"{option.gpu} (yours)",
         LARGEST_BATCH.number(option.largest_batch_size),
         RECOMMENDED_BATCH.number(option.recommended_batch_size),
         *speeds(option.samples_per_second, counted),
@@ -109,17 +111,6 @@ def _gpu_row(option: GpuOption, plan: Plan, counted: Tokens | None) -> list[str]
     return (
         [*row, RECOMMENDED_COST.number(option.usd_per_run)] if plan.current_gpu is not None else row
     )
-
-
-def _role(option: GpuOption, plan: Plan) -> str:
-    roles = {
-        "current": plan.current_gpu,
-        "lowest price": plan.cheapest,
-        "cheapest per sample": plan.best_value,
-        "fastest": plan.fastest,
-    }
-    unsure = ["may not fit"] if option.is_sure is False else []
-    return ", ".join([*(role for role, gpu in roles.items() if gpu == option.gpu), *unsure])
 
 
 def _ladder(plan: Plan) -> list[RenderableType]:

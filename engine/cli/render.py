@@ -36,6 +36,7 @@ from ..answer.figures import (
 )
 from ..answer.learning_rate import about_global_batch
 from ..answer.offers import Offer, offers_of_script
+from ..answer.superlatives import named_batches
 from ..answer.worth import Gain, gain_of
 from ..core.numbers import share, significant, times, times_range, usd
 from ..core.optimizers import Optimizer
@@ -284,7 +285,7 @@ def _add_energy(table: Table, energy: Energy) -> None:
 
 
 def _trials(result: AnalysisResult) -> RenderableType:
-    counted = tokens_of(result.workload)
+    counted, names = tokens_of(result.workload), named_batches(result)
     table = terminal.table(dense=True)  # up to ten columns in a terminal of 80
     for heading in (
         "batch",
@@ -300,7 +301,8 @@ def _trials(result: AnalysisResult) -> RenderableType:
     table.add_column("")
     for trial in sorted(result.trials, key=lambda trial: trial.batch_size):
         style = "" if trial.fits else "red"
-        table.add_row(*_trial_row(trial, counted), _role(trial, result), style=style)
+        named = ", ".join(names.get(trial.batch_size, []))
+        table.add_row(*_trial_row(trial, counted), named, style=style)
     return Group(table, *(Text(note, style="dim") for note in _notes(result.trials)))
 
 
@@ -333,16 +335,6 @@ def _trial_row(trial: Trial, counted: Tokens | None) -> list[str]:
         *terminal.speeds(speed, counted),
         trial.source,
     ]
-
-
-def _role(trial: Trial, result: AnalysisResult) -> str:
-    roles = {
-        "current": result.current_batch_size,
-        "recommended": result.recommended_batch_size,
-        "fastest": result.fastest_batch_size,
-        "largest": result.largest_batch_size,
-    }
-    return ", ".join(role for role, batch_size in roles.items() if batch_size == trial.batch_size)
 
 
 def _memory(trial: Trial, total_bytes: int) -> Table:

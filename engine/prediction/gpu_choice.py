@@ -8,6 +8,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from ..answer.economics import usd_per_million_samples
+from ..answer.superlatives import of_those
 from ..core.errors import DoesNotFit, EngineError, InvalidInput
 from ..core.numbers import significant, usd
 from ..core.sizes import gib_of
@@ -303,9 +304,9 @@ def _is_limited(request: Request) -> bool:
 
 def _claim(best: PricedOffer, *, is_limited: bool) -> str:
     """The merit of the chosen GPU: its condition and its number."""
-    among = "surely fits" if best.is_sure else "may fit"
     limit = " within the limits" if is_limited else ""
-    return f"cheapest that {among}{limit}, {_cost(best)} per million samples"
+    best_of = of_those("cheapest", is_sure=best.is_sure)
+    return f"{best_of}{limit}, {_cost(best)} per million samples"
 
 
 def _reason(

@@ -33,12 +33,17 @@ def test_the_named_batches_are_marked_once_each() -> None:
     assert names == [
         "current 16",
         "recommended 128",
-        f"fastest {result.fastest_batch_size}",
-        f"largest {result.largest_batch_size}",
+        f"fastest that surely fits {result.fastest_batch_size}",
+        f"largest that may fit {result.largest_batch_size}",
     ]
     same = make_result(current=128, recommended=128, fastest_batch_size=128)
-    assert shown(same).marks[0].name == "current, recommended, fastest 128"
-    assert shown(same).marks[0].role == "recommended"
+    marks = [(mark.name, mark.role) for mark in shown(same).marks[:3]]
+    assert marks == [
+        ("current 128", "current"),
+        ("recommended 128", "recommended"),
+        ("fastest that surely fits 128", "fastest"),
+    ]
+    assert len({mark.x for mark in shown(same).marks[:3]}) == 1
 
 
 def test_the_marks_lie_above_the_plots_on_lines_of_their_own() -> None:
@@ -162,6 +167,7 @@ def test_the_points_are_json_and_the_text_names_the_picture() -> None:
     picture = shown(make_result())
     assert json.loads(json.dumps(picture.points, allow_nan=False))
     assert "batch 128 is recommended" in picture.description
+    assert "is the largest that may fit, " in picture.description
 
 
 def test_a_single_batch_has_a_picture_without_a_line_of_speeds() -> None:

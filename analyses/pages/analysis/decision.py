@@ -16,10 +16,12 @@ from engine.answer.figures import (
     CURRENT_BATCH,
     CURRENT_HEADROOM,
     LARGEST_BATCH,
+    SPEED,
 )
 from engine.answer.learning_rate import about_global_batch
 from engine.answer.offers import Offer, offers_of_script
 from engine.answer.program_config import program_configs
+from engine.answer.superlatives import CURRENT, RECOMMENDED, named_batches
 from engine.answer.training_config import TrainingConfig, training_configs
 from engine.answer.worth import Gain, gain_of, has_gain
 from engine.core.errors import InvalidInput
@@ -214,27 +216,26 @@ def _accumulating(workload: Workload, kept: GlobalBatch | None) -> Workload:
 
 def _facts(result: AnalysisResult) -> list[Fact]:
     """The recommended, the fastest and the largest batch, and the memory left."""
-    sizes: dict[int, list[str]] = {}
-    for name, size in (
-        ("recommended", result.recommended_batch_size),
-        ("fastest", result.fastest_batch_size),
-        ("largest", result.largest_batch_size),
-    ):
-        if size is not None:
-            sizes.setdefault(size, []).append(name)
-    facts = [
-        Fact(", ".join(names).capitalize(), LARGEST_BATCH.text(size), _note(result, names))
-        for size, names in sizes.items()
-    ]
+    facts = []
+    for size, names in named_batches(result).items():
+        if shown := [name for name in names if name != CURRENT]:
+            name = ", ".join(shown).capitalize()
+            facts.append(Fact(name, LARGEST_BATCH.text(size), _note(result, size, shown)))
     return [*facts, _free(result)]
 
 
-def _note(result: AnalysisResult, names: list[str]) -> str:
-    if "largest" in names:
-        return beyond_largest(result)
-    if result.safe_batch_size == 0:
-        return "may run out of memory"
-    return "surely fits"
+def _note(result: AnalysisResult, size: int, names: list[str]) -> str:
+    """Whether a batch fits, unless its names say so, and its speed."""
+    notes = []
+    if size == result.largest_batch_size:
+        notes.append(beyond_largest(result))
+    elif names == [RECOMMENDED]:
+        unsure = result.safe_batch_size is not None and size > result.safe_batch_size
+        notes.append("may run out of memory" if unsure else "surely fits")
+    trial = trial_at(result, size)
+    if trial is not None and trial.samples_per_second is not None:
+        notes.append(f"{SPEED.with_unit(trial.samples_per_second)} ({trial.source})")
+    return ", ".join(notes)
 
 
 def _free(result: AnalysisResult) -> Fact:

@@ -12,6 +12,7 @@ from analyses.lab.settings import DatedPrice, prices_for
 from analyses.models import Analysis
 from engine.answer.economics import usd_per_million_samples
 from engine.answer.figures import COST
+from engine.answer.superlatives import CHEAPEST_PER_SAMPLE, FASTEST, LOWEST_PRICE, of_those
 from engine.gpus import GPUS
 from engine.interface.result import AnalysisResult
 from engine.interface.subject import program_hash_in
@@ -206,15 +207,16 @@ def _marked(rows: Sequence[GpuRow]) -> list[GpuRow]:
     """The rows, each with what it is best at."""
     compared = _compared(rows)
     costs: dict[str, Callable[[GpuRow], float | None]] = {
-        "lowest price": lambda row: row.price_per_hour_usd,
-        "cheapest per sample": lambda row: row.usd_per_million_samples,
-        "fastest": lambda row: -row.samples_per_second,
+        LOWEST_PRICE: lambda row: row.price_per_hour_usd,
+        CHEAPEST_PER_SAMPLE: lambda row: row.usd_per_million_samples,
+        FASTEST: lambda row: -row.samples_per_second,
     }
     best: dict[str, GpuRow] = {}
-    for mark, cost in costs.items():
+    for superlative, cost in costs.items():
         known = [(size, row) for row in compared if (size := cost(row)) is not None]
         if known:
-            best[mark] = min(known, key=lambda found: found[0])[1]
+            first = min(known, key=lambda found: found[0])[1]
+            best[of_those(superlative, is_sure=not first.may_not_fit)] = first
     return [
         replace(row, marks=tuple(mark for mark, first in best.items() if first is row))
         for row in rows
@@ -238,9 +240,10 @@ def _best(rows: Sequence[GpuRow]) -> str:
     if not priced:
         return ""
     first, *others = sorted(priced, key=_by_cost)
-    among = "may fit (none surely does)" if first.may_not_fit else "surely fits"
+    cheapest = of_those(CHEAPEST_PER_SAMPLE, is_sure=not first.may_not_fit).capitalize()
+    none = " (none surely does)" if first.may_not_fit else ""
     cost = COST.text(first.usd_per_million_samples)
-    said = [f"Cheapest per sample that {among}: {short_name(first.name)}, {cost} per million."]
+    said = [f"{cheapest}{none}: {short_name(first.name)}, {cost} per million."]
     if others:
         said.append(f"Then {_listed(others)}.")
     unsure = [row for row in rows if row.may_not_fit and _is_cheaper(row, first)]

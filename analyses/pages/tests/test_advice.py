@@ -148,10 +148,25 @@ def test_gpus_come_cheapest_per_sample_first_and_show_what_they_are_best_at(
     assert not rows["v100-16gb"].fits
     marks = {gpu: row.marks for gpu, row in rows.items() if row.marks}
     assert marks == {
-        "t4": ("lowest price",), "rtx-4090": ("cheapest per sample",), "h100": ("fastest",),
-    }  # fmt: skip
+        "t4": ("lowest price that surely fits",),
+        "rtx-4090": ("cheapest per sample that surely fits",),
+        "h100": ("fastest that surely fits",),
+    }
     assert rows["a10"].is_current
     assert rows["h100"].form_query == f"from={analysis.pk}&gpu=h100&price_per_hour_usd="
+
+
+def test_what_a_gpu_is_best_at_has_its_condition_also_where_none_surely_fits(
+    analysis: Analysis,
+) -> None:
+    options = [option | {"is_sure": option["gpu"] == "a10"} for option in make_plan()["options"]]
+    marks = {row.gpu: row.marks for row in advice(analysis, options=options).gpus.rows}
+    assert "fastest that surely fits" in marks["a10"]
+    assert marks["h100"] == ()
+    options = [option | {"is_sure": False} for option in options]
+    unsure = advice(analysis, options=options).gpus
+    assert {row.gpu: row.marks for row in unsure.rows}["h100"] == ("fastest that may fit",)
+    assert unsure.best.startswith("Cheapest per sample that may fit (none surely does): ")
 
 
 def test_the_map_is_drawn_on_demand_and_at_dated_spot_prices(

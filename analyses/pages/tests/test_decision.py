@@ -8,6 +8,8 @@ from dataclasses import replace
 from analyses.pages.analysis.decision import decision_of
 from analyses.tests.factories import make_request, make_result
 from analyses.tests.query_answers import make_moved_result
+from engine.answer.amounts import trial_at
+from engine.answer.figures import SPEED
 from engine.interface.result import AnalysisResult, Comparison, GlobalBatch
 from engine.interface.trial import Source
 
@@ -48,11 +50,33 @@ def test_a_measured_answer_says_so() -> None:
 def test_the_facts_name_each_batch_once() -> None:
     result = make_result()
     facts = {fact.name: fact for fact in decision_of(result, REQUEST).facts}
-    assert list(facts) == ["Recommended", "Fastest", "Largest", "Free at batch 16"]
-    assert facts["Largest"].note == f"{result.next_batch_size} runs out of memory"
+    fastest, largest = "Fastest that surely fits", "Largest that may fit"
+    assert list(facts) == ["Recommended", fastest, largest, "Free at batch 16"]
     assert "GiB" in facts["Free at batch 16"].value
-    same = replace(result, fastest_batch_size=result.largest_batch_size)
-    assert "Fastest, largest" in [fact.name for fact in decision_of(same, REQUEST).facts]
+    size = result.largest_batch_size
+    same = replace(result, fastest_batch_size=size, safe_batch_size=size)
+    names = [fact.name for fact in decision_of(same, REQUEST).facts]
+    assert names[1] == "Fastest that surely fits, largest that surely fits"
+
+
+def test_each_fact_has_its_speed() -> None:
+    result = make_result()
+    notes = [fact.note for fact in decision_of(result, REQUEST).facts][:3]
+    speeds = [SPEED.with_unit(trial_speed(result, size)) for size in (128, 230, 246)]
+    assert notes == [
+        f"surely fits, {speeds[0]} (predicted)",
+        f"{speeds[1]} (predicted)",
+        f"{result.next_batch_size} runs out of memory, {speeds[2]} (predicted)",
+    ]
+    unsure = replace(result, safe_batch_size=0)
+    assert decision_of(unsure, REQUEST).facts[0].note.startswith("may run out of memory, ")
+
+
+def trial_speed(result: AnalysisResult, size: int) -> float:
+    trial = trial_at(result, size)
+    assert trial
+    assert trial.samples_per_second
+    return trial.samples_per_second
 
 
 def test_commands_of_a_decision_have_its_moves_and_those_of_today_have_none() -> None:

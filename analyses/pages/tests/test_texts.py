@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from analyses.charts.by_length import picture_of_lengths
 from analyses.jobs import lease
 from analyses.models import Analysis, CountedSavings, Query, Status
 from analyses.pages.new.values import default_values, values_of
@@ -117,6 +119,24 @@ def test_the_page_says_what_fits_how_sure_and_why(page: Client, member: User, go
     assert "Adopt" not in html
     assert "surely fit; " in html
     assert not Query.objects.exists()
+
+
+def test_the_longest_has_its_condition_in_the_picture() -> None:
+    result = make_text_result(Goal.LENGTH)
+    found = result.longest
+    assert found
+    for high, name in (
+        (found.gpu.total_bytes, "longest that surely fits"),
+        (found.gpu.total_bytes + 1, "longest that may fit"),
+    ):
+        lengths = [
+            replace(one, trial=replace(one.trial, device_used_high_bytes=high))
+            for one in found.lengths
+        ]
+        picture = picture_of_lengths(result, lengths, found.gpu, None)
+        assert picture
+        assert [mark.name for mark in picture.marks] == [f"{name} {found.length:,}"]
+        assert picture.description.endswith(f"is the {name}.")
 
 
 @pytest.mark.parametrize(

@@ -244,12 +244,36 @@ def test_the_tables_fit_80_columns(planned: Callable[..., Plan]) -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
     for words in (
         "Of the GPUs that surely fit",
+        "a10 (yours)",
         "GPUs that cannot be used",
         "has no bf16",
         "$",
         "assumed",
     ):
         assert words in text
+
+
+def test_where_no_gpu_surely_fits_the_best_of_those_that_may_are_called_that(
+    planned: Callable[..., Plan],
+) -> None:
+    made = planned(ask("a10"))
+    options = [replace(option, is_sure=False) for option in made.options]
+    text = " ".join(shown(replace(made, options=options)).split())
+    assert "No GPU surely fits. Of those that may, lowest price: " in text
+    assert "cheapest per sample: " in text
+    assert "fastest: " in text
+
+
+def test_gpus_that_may_not_fit_are_named_in_a_narrow_terminal_too(
+    planned: Callable[..., Plan],
+) -> None:
+    made = planned(ask("a10"))
+    options = [replace(option, is_sure=option.gpu != "l4") for option in made.options]
+    text = shown(replace(made, options=options))
+    assert "May not fit: l4.\n" in " ".join(text.split(" "))
+    assert "…" not in text
+    sure = [replace(option, is_sure=True) for option in options]
+    assert "May not fit" not in shown(replace(made, options=sure))
 
 
 def test_the_ladder_and_the_room_are_printed(planned: Callable[..., Plan]) -> None:
