@@ -256,6 +256,21 @@ _LETTERS = """names => names.filter((name) => name.textContent.trim()).map((name
 """The boxes of names, without the halo in the colour of the card around them."""
 
 
+@pytest.mark.parametrize("screen", ["desktop", "phone"])
+def test_names_of_batches_say_their_condition_within_the_picture(
+    site: Site, open_page: Open, answer: Answer, screen: str
+) -> None:
+    page = answer.open(open_page(site, screen=screen))
+    names = page.locator(".picture-bars .picture-mark")
+    expect(names.filter(has_text="fastest that surely fits")).to_have_count(1)
+    expect(names.filter(has_text="largest that ")).to_have_count(1)
+    edge = page.locator(".by-batch").bounding_box()
+    assert edge
+    for name in names.evaluate_all(_LETTERS):
+        assert name["x"] >= edge["x"]
+        assert name["x"] + name["width"] <= edge["x"] + edge["width"]
+
+
 def test_names_on_the_gpu_map_do_not_overlap(page: Page) -> None:
     names = page.locator(".map-view-on-demand .map-dot text")
     shown = names.evaluate_all(_LETTERS)
