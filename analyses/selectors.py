@@ -14,7 +14,7 @@ from django.db.models import F, QuerySet
 from django.db.models.expressions import OrderBy
 from django.db.models.functions import Coalesce
 
-from analyses.models import Analysis, CountedSavings, RunSavings, Status, TrainingJob
+from analyses.models import Analysis, CountedSavings, RunSavings, TrainingJob
 from analyses.models.analysis import SORTED_BY
 from analyses.permissions import may_see_lab
 from analyses.results.decided import decided_of
@@ -172,7 +172,7 @@ def can_be_adopted(analysis: Analysis) -> bool:
     recommended = analysis.recommended_batch_size
     changes = recommended is not None and recommended != analysis.current_batch_size
     is_decided = decided_of(analysis) is not None or analysis.adopted_at is not None
-    return analysis.status == Status.SUCCEEDED and (changes or is_decided)
+    return analysis.has_answer and (changes or is_decided)
 
 
 def detail(user: Member | AnonymousUser) -> QuerySet[Analysis]:

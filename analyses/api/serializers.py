@@ -254,7 +254,7 @@ def stored_serializer(kind: type) -> type[serializers.Serializer[Any]]:
 
 
 class FailureSerializer(serializers.Serializer[Any]):
-    """Why an analysis has no answer."""
+    """Why an analysis has no answer with its own settings."""
 
     code = serializers.CharField(help_text="A stable word for programs, such as does_not_fit.")
     reason = serializers.CharField(help_text="What happened, for a person.")
@@ -280,6 +280,11 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
     project = serializers.CharField(
         source="project.name", default=None, allow_null=True, read_only=True
     )
+    outcome = serializers.CharField(
+        read_only=True,
+        help_text="The status; does_not_fit instead of failed where that is the answer. Batches "
+        "and decision are then those of the changes with which it fits, if any is known.",
+    )
     moves = serializers.SerializerMethodField()
     failure = serializers.SerializerMethodField()
     pushed_from = serializers.SerializerMethodField()
@@ -288,8 +293,8 @@ class AnalysisSummarySerializer(serializers.ModelSerializer[Analysis]):
     class Meta:
         model = Analysis
         fields: tuple[str, ...] = (
-            "id", "url", "owner", "status", "model", "program_hash", "gpu", "precision",
-            "optimizer", "software", "measured_gpu", "current_batch_size", "queued_at",
+            "id", "url", "owner", "status", "outcome", "model", "program_hash", "gpu",
+            "precision", "optimizer", "software", "measured_gpu", "current_batch_size", "queued_at",
             "started_at", "finished_at", "node", "attempt", "answered_from", "pushed_from",
             "source", "goal", "largest_batch_size", "longest_tokens", "recommended_batch_size",
             "worst_tokens", "padding", "speedup", "usd_per_year", "gpu_hours_per_year",

@@ -23,7 +23,7 @@ _MIN_FOR_OWN_TICKS = 8
 
 _GROUPS = {
     StatusGroup.SUCCEEDED: ("Succeeded", "var(--good)"),
-    StatusGroup.FAILED: ("Failed", "var(--bad)"),
+    StatusGroup.FAILED: ("Failed or does not fit", "var(--bad)"),
     StatusGroup.CANCELLED: ("Cancelled", "var(--neutral)"),
     StatusGroup.UNFINISHED: ("Queued or running", "var(--predicted)"),
 }

@@ -97,7 +97,7 @@ def _analyses_ended(numbers: Collection[int], state: Status) -> None:
     notifications.note_ended(numbers)
     if state == Status.SUCCEEDED:
         training_runs.verify_reported(numbers)
-        plans.ask_for(numbers)
+    plans.ask_for(numbers)
 
 
 def _query_failed(failure: Failure) -> Columns:

@@ -22,6 +22,7 @@ from analyses.gpus import added_gpus
 from analyses.jobs import lab_state, notifications, queue
 from analyses.jobs.request_columns import request_hash
 from analyses.models import (
+    DOES_NOT_FIT,
     SHARED,
     Analysis,
     FigureSource,
@@ -161,17 +162,18 @@ def ladder_of(query: Query) -> list[Rung]:
 
 
 def ask_for(numbers: Collection[int]) -> None:
-    """Ask for the plans of analyses that have just succeeded, so that each gets its decision.
+    """Ask for the plans of analyses that have just ended, so that each gets its decision.
 
     Whatever a plan may decide is planned, whether anyone looks at it or not, so that looking
     changes no decision. Measured answers and those that chose a GPU among others are not replaced
-    by a plan. Messages wait for the plan a while.
+    by a plan; what does not fit has no answer to replace. Messages wait for the plan a while.
 
     Call it in the transaction in which they end, or in which their adoption is undone.
     """
-    predicted = _undecided().filter(pk__in=numbers, source=FigureSource.PREDICTED)
+    by_plan = Q(source=FigureSource.PREDICTED) & _HAS_NO_CHOICE_OF_GPU
+    found = _undecided().filter(by_plan | DOES_NOT_FIT, pk__in=numbers)
     waiting = []
-    for analysis in predicted.filter(_HAS_NO_CHOICE_OF_GPU).select_related("owner"):
+    for analysis in found.select_related("owner"):
         query = _asked(analysis)
         if query is None:
             continue
@@ -199,9 +201,10 @@ _HAS_NO_CHOICE_OF_GPU = Q(result__compared_gpus__0__isnull=True)
 
 
 def _undecided() -> QuerySet[Analysis]:
-    """The analyses that a plan may decide: answered by a prediction, and not adopted."""
+    """The analyses that a plan may decide: predicted or not fitting, and not adopted."""
+    predicted = Q(status=Status.SUCCEEDED, measured_gpu="")
     return Analysis.objects.filter(
-        status=Status.SUCCEEDED, goal=Goal.BATCH, measured_gpu="", adopted_at=None
+        predicted | DOES_NOT_FIT, goal=Goal.BATCH, adopted_at=None
     ).defer("result")
 
 

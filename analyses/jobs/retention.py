@@ -20,6 +20,7 @@ from django.db.models.functions import Now
 
 from analyses.models import (
     FINAL_STATUSES,
+    WITH_ANSWER,
     Analysis,
     Delivery,
     LogLine,
@@ -77,7 +78,7 @@ def _log_lines(age: timedelta) -> Rows:
 def _without_answer(age: timedelta) -> Rows:
     given_up = (Status.FAILED, Status.CANCELLED, Status.LOST)
     old = Analysis.objects.filter(status__in=given_up, finished_at__lt=Now() - age)
-    return old.filter(note=None, tags=None)
+    return old.exclude(WITH_ANSWER).filter(note=None, tags=None)
 
 
 def _notifications(age: timedelta) -> Rows:

@@ -1,12 +1,15 @@
 """The tables of the app, with their indexes and constraints."""
 
 from analyses.models.analysis import (
+    DOES_NOT_FIT,
     OF_A_PROGRAM,
+    WITH_ANSWER,
     Analysis,
     Decided,
     FigureSource,
     LogLine,
     Trial,
+    outcome_of,
 )
 from analyses.models.imports import IdempotencyKey, Push, SpentUnits, TrainingRun, pushed_from
 from analyses.models.jobs import Job, JobKind, Node, Query, QueryKind
@@ -41,12 +44,14 @@ from analyses.models.training_jobs import TrainingJob
 
 __all__ = [
     "AT_WORK",
+    "DOES_NOT_FIT",
     "FINAL_STATUSES",
     "OF_A_PROGRAM",
     "OF_NOTIFICATION",
     "OF_QUERY",
     "OF_SELF_CHECK",
     "SHARED",
+    "WITH_ANSWER",
     "AddedGpu",
     "Analysis",
     "Channel",
@@ -86,5 +91,6 @@ __all__ = [
     "TrainingJob",
     "TrainingRun",
     "Trial",
+    "outcome_of",
     "pushed_from",
 ]

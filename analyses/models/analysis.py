@@ -71,6 +71,15 @@ OF_A_PROGRAM = models.Q(program_hash__gt="")
 """The analyses of scripts, in the words of their index, which SQLite only then uses."""
 
 
+DOES_NOT_FIT = models.Q(status=Status.FAILED, failure_code=DoesNotFit.code)
+"""The analyses whose answer is that not even the smallest batch fits."""
+
+WITH_ANSWER = models.Q(status=Status.SUCCEEDED) | (
+    DOES_NOT_FIT & models.Q(recommended_batch_size__isnull=False)
+)
+"""The analyses that have an answer: their own, or the changes with which they fit."""
+
+
 class Analysis(models.Model):
     """One submitted request, its status and its result.
 
@@ -197,22 +206,45 @@ class Analysis(models.Model):
         return self.status in FINAL_STATUSES
 
     @property
+    def has_answer(self) -> bool:
+        """Whether it is one of :data:`WITH_ANSWER`."""
+        is_decided = self.does_not_fit and self.recommended_batch_size is not None
+        return self.status == Status.SUCCEEDED or is_decided
+
+    @property
     def ended_without_answer(self) -> bool:
-        return self.is_final and self.status != Status.SUCCEEDED
+        return self.is_final and not self.has_answer
 
     @property
     def does_not_fit(self) -> bool:
-        """Whether its answer is that not even the smallest batch fits."""
-        return self.status == Status.FAILED and self.failure_code == DoesNotFit.code
+        """Whether it is one of :data:`DOES_NOT_FIT`."""
+        return outcome_of(self.status, self.failure_code) == DoesNotFit.code
+
+    @property
+    def outcome(self) -> str:
+        """Its status, or ``does_not_fit`` where that is the answer."""
+        return outcome_of(self.status, self.failure_code)
+
+    @property
+    def outcome_label(self) -> str:
+        """The same in words, as all pages and messages have it."""
+        return "Does not fit" if self.does_not_fit else Status(self.status).label
+
+
+def outcome_of(status: str, failure_code: str) -> str:
+    """The outcome of an analysis, from its columns."""
+    is_answer = status == Status.FAILED and failure_code == DoesNotFit.code
+    return DoesNotFit.code if is_answer else status
 
 
 class Decided(models.Model):
     """A decision with more moves than the batch: advised by a plan, or adopted with its analysis.
 
     Its result takes the place of the analysis's own in every column, so that pages, totals and the
-    API show what is decided. ``before`` keeps these columns, to undo it. ``moves`` and ``fields``
-    are those of the ``engine.answer.ladder.Rung``; ``used_bytes`` is the GPU memory used at its
-    batch, where a version that stored it did.
+    API show what is decided. ``before`` keeps these columns, to undo it; they are empty where
+    today's settings do not fit. ``moves`` and ``fields`` are those of the
+    ``engine.answer.ladder.Rung``; ``used_bytes`` is the GPU memory used at its batch, where a
+    version that stored it did.
     """
 
     analysis = models.OneToOneField(

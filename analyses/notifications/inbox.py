@@ -49,9 +49,21 @@ def sentence(entry: InboxEntry) -> str:
                 worth += f", {usd(analysis.usd_per_year)} a year at assumed hours and prices"
             return f"{change_of(analysis)}: {worth}."
         case Concern.FAILED:
-            return analysis.failure_reason.split("\n")[0] or analysis.get_status_display()
+            return _failure(analysis)
         case _:
             return entry.text
+
+
+def title(entry: InboxEntry) -> str:
+    """The kind of an entry; of an analysis that ended without its own answer, how it ended."""
+    if entry.kind == Concern.FAILED:
+        return entry.analysis.outcome_label
+    return str(entry.get_kind_display())
+
+
+def _failure(analysis: Analysis) -> str:
+    reason = analysis.failure_reason.split("\n")[0] or analysis.outcome_label
+    return f"{reason} It fits with {change_of(analysis)}." if analysis.has_answer else reason
 
 
 # What puts entries there

@@ -14,7 +14,7 @@ from django.urls import reverse
 from analyses.figures.chips import chips, name_of
 from analyses.figures.decision import DecisionFigures, decision_figures
 from analyses.formatting import duration, model_name
-from analyses.models import Analysis, Concern, InboxEntry, Status
+from analyses.models import Analysis, Concern, InboxEntry
 from analyses.notifications import inbox
 from engine.core.numbers import usd
 
@@ -56,15 +56,21 @@ def of_ended(analysis: Analysis) -> Message:
     took = duration(_seconds(analysis))
     verdict, decision = (analysis.result or {}).get("verdict"), decision_figures(analysis)
     reason = analysis.failure_reason or None
-    summary = verdict or (reason or "").split("\n")[0]
-    headline = _one_line(f"{name_of(analysis)}: {analysis.status} after {took}")
+    summary = (reason or "").split("\n")[0]
+    if verdict and decision and analysis.does_not_fit:
+        summary = f"{summary} {decision.sentence}"
+    elif verdict:
+        summary = verdict
+    outcome = analysis.outcome_label.lower()
+    ended = f"{outcome}, answered" if analysis.does_not_fit else outcome
+    headline = _one_line(f"{name_of(analysis)}: {ended} after {took}")
     lines = [
         summary,
         *_worth(decision),
         "",
         url,
         "",
-        f"Analysis {analysis.pk}, {analysis.status}",
+        f"Analysis {analysis.pk}, {outcome}",
         f"Model: {model_name(analysis.model)}",
         f"Settings: {' · '.join(chips(analysis))}",
         f"Duration: {took} from queued to ended (measured)",
@@ -76,9 +82,10 @@ def of_ended(analysis: Analysis) -> Message:
         "id": analysis.pk,
         "url": url,
         "status": analysis.status,
+        "outcome": analysis.outcome,
         "model": analysis.model,
         "gpu": analysis.measured_gpu or analysis.gpu,
-        "verdict": verdict if analysis.status == Status.SUCCEEDED else None,
+        "verdict": verdict if analysis.has_answer else None,
         "decision": asdict(decision) if decision else None,
         "source": analysis.source or None,
         "reason": reason,
@@ -112,6 +119,7 @@ def of_entry(entry: InboxEntry) -> Message:
         "id": analysis.pk,
         "url": url,
         "status": analysis.status,
+        "outcome": analysis.outcome,
         "model": analysis.model,
         "gpu": analysis.measured_gpu or analysis.gpu,
     }
@@ -123,8 +131,8 @@ def of_test() -> Message:
     url = public_url("analyses:notifications")
     text = "This is a test of MemoryMark's notifications."
     nothing = (
-        "id", "status", "model", "gpu", "verdict", "decision", "source", "reason", "queued_at",
-        "started_at", "finished_at", "duration_seconds",
+        "id", "status", "outcome", "model", "gpu", "verdict", "decision", "source", "reason",
+        "queued_at", "started_at", "finished_at", "duration_seconds",
     )  # fmt: skip
     payload = {"version": VERSION, "event": TEST, "text": text, "url": url}
     return Message(

@@ -27,7 +27,7 @@ class Decisions:
 
     Attributes:
         own: This member's recommendations that are not adopted; those that save most first.
-        failed: Recent failures whose workload has not succeeded since.
+        failed: Recent failures, and what does not fit, whose workload has not succeeded since.
         changes: Changes to suggest to other members.
         mentions: What others have mentioned to this member, of what is not adopted; newest first.
     """
@@ -75,7 +75,9 @@ def _failed(user: User) -> list[Analysis]:
     everyone's.
     """
     failed = Analysis.objects.filter(
-        status__in=(Status.FAILED, Status.LOST), queued_at__gte=timezone.now() - RECENT_FAILURES
+        status__in=(Status.FAILED, Status.LOST),
+        queued_at__gte=timezone.now() - RECENT_FAILURES,
+        adopted_at=None,  # changes that make it fit can be
     )
     if may_work(user) and not may_administer(user):
         failed = failed.filter(owner=user)

@@ -21,9 +21,10 @@ UNREAD, ALL = "unread", "all"
 
 @dataclass(frozen=True)
 class InboxRow:
-    """An entry with its text."""
+    """An entry with its title and text."""
 
     entry: InboxEntry
+    title: str
     text: str
 
 
@@ -39,7 +40,7 @@ def entries(request: MemberRequest) -> HttpResponse:
     mine = inbox.entries_of(request.user)
     found = mine if shown == ALL else mine.filter(read_at=None)
     page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("page"))
-    rows = [InboxRow(entry, inbox.sentence(entry)) for entry in page]
+    rows = [InboxRow(entry, inbox.title(entry), inbox.sentence(entry)) for entry in page]
     version = "-".join(f"{row.entry.pk}{'r' if row.entry.read_at else ''}" for row in rows)
     if request.htmx and request.GET.get("seen") == version:
         return HttpResponse(status=204)

@@ -54,8 +54,9 @@ def advise(analysis: Analysis, rungs: Sequence[Rung]) -> dict[str, Any]:
 
     Call it in a transaction, for an analysis that is not adopted.
     """
-    best = advised(rungs, has_answer=True)
-    if best is None or own_columns(analysis)["result"].get("compared_gpus"):
+    own = own_columns(analysis)["result"]
+    best = advised(rungs, has_answer=own is not None)
+    if best is None or (own or {}).get("compared_gpus"):
         return give_up(analysis)
     return take_over(analysis, best)
 

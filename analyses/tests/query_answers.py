@@ -101,6 +101,29 @@ def plan_with_answers(**changes: Any) -> dict[str, Any]:
     return make_plan(ladder=[rung.to_dict() for rung in ladder]) | changes
 
 
+def plan_that_fits(**changes: Any) -> dict[str, Any]:
+    """A plan of what does not fit with today's settings, and does with bf16."""
+    unfit = replace(make_trial(16), fits=False, samples_per_second=None, step_seconds=None)
+    none: dict[str, Any] = dict.fromkeys(("speedup", "speedup_low", "speedup_high", "savings"))
+    moved = replace(
+        make_moved_result(),
+        decision="Switch to bf16: batch 64 fits.",
+        verdict="Batch 64 fits with bf16.",
+        today=unfit,
+        **none,
+    )
+    refused = make_rung(why_not="even batch 1 needs 48.9 of 22.1 GiB", moves=[], fields={})
+    fitting = replace(
+        make_rung(moves=["bf16"], fields={"precision": "bf16-mixed"}, batch_size=64, result=moved),
+        speedup=None,
+        speedup_low=None,
+        speedup_high=None,
+        usd_per_run=None,
+        usd_per_million_samples=1.23,
+    )
+    return make_plan(ladder=[refused.to_dict(), fitting.to_dict()]) | changes
+
+
 def make_rung(**fields: Any) -> Rung:
     """A rung that fits, unless there is a reason against it."""
     if fields.get("why_not"):

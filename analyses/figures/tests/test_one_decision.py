@@ -8,7 +8,6 @@ import json
 import re
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -18,7 +17,7 @@ from rest_framework.test import APIClient
 
 from analyses import services
 from analyses.figures.chips import chips
-from analyses.figures.decision import DecisionFigures, decision_figures
+from analyses.figures.tests.deciding import decided, export_of, figures, finish
 from analyses.jobs import lease, plans, recovery
 from analyses.jobs.engine_output import Failure
 from analyses.models import (
@@ -38,37 +37,21 @@ from analyses.notifications.message import of_ended
 from analyses.pages.analysis.sharing import create_link
 from analyses.pages.new.values import default_values
 from analyses.tests.factories import lease_on, make_analysis, make_request, make_result, make_user
-from analyses.tests.query_answers import answer_next, plan_with_answers, take_next
+from analyses.tests.query_answers import (
+    answer_next,
+    plan_with_answers,
+    take_next,
+)
 from analyses.tests.text_answers import make_text_analysis
 from engine.client.lab import Analysis as ClientAnalysis
 from engine.core.numbers import times, usd
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.interface.result import AnalysisResult, GpuOffer
+from engine.interface.result import GpuOffer
 from memorymark_site.accounts import tokens
 from memorymark_site.accounts.models import Scope
 
 MOVES = ["bf16", "batch 64"]
-
-
-def finish(owner: User, result: AnalysisResult | None = None, **fields: Any) -> Analysis:
-    """An analysis that a worker has just finished."""
-    submitted = services.submit(owner, make_request(**fields))
-    lease.finish(lease_on(submitted), result or make_result())
-    return Analysis.objects.get(pk=submitted.pk)
-
-
-def decided(owner: User, **fields: Any) -> Analysis:
-    """The same, once its plan is answered too."""
-    analysis = finish(owner, **fields)
-    answer_next(QueryKind.PLAN, plan_with_answers())
-    return Analysis.objects.get(pk=analysis.pk)
-
-
-def figures(analysis: Analysis) -> DecisionFigures:
-    found = decision_figures(analysis)
-    assert found is not None
-    return found
 
 
 # Programs of the first service
@@ -270,7 +253,7 @@ def test_every_place_shows_the_same_decision_and_the_same_numbers(
 
     (line,) = (
         one
-        for one in csv.DictReader(io.StringIO(_text(page, "/history/export.csv")))
+        for one in csv.DictReader(io.StringIO(export_of(page, "/history/export.csv")))
         if one["id"] == str(pk)
     )
     assert line["recommended_batch_size"] == "64"
@@ -325,11 +308,6 @@ def test_every_place_shows_the_same_decision_and_the_same_numbers(
     overview = html("/")
     assert f"batch 16 to 64 with bf16, {speedup}" in overview
     assert f"{low} a year, assumed, low end of the range" in overview
-
-
-def _text(page: Client, address: str) -> str:
-    response = page.get(address)
-    return b"".join(response).decode() if response.streaming else response.content.decode()
 
 
 def test_whom_to_ask_has_the_decision_and_names_the_low_end(

@@ -11,7 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from analyses.figures.tests.test_one_decision import MOVES, _text, decided, figures, finish
+from analyses.figures.tests.deciding import decided, export_of, figures, finish
+from analyses.figures.tests.test_one_decision import MOVES
 from analyses.models import Analysis, Node
 from analyses.notifications.message import of_ended
 from analyses.pages.analysis.sharing import create_link
@@ -25,12 +26,12 @@ def analysis(member: User, node: Node) -> Analysis:
 
 
 def lines_of(page: Client, address: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(_text(page, address))))
+    return list(csv.DictReader(io.StringIO(export_of(page, address))))
 
 
 def test_the_historys_files_have_them(page: Client, analysis: Analysis) -> None:
     found = figures(analysis)
-    (row,) = json.loads(_text(page, "/history/export.json"))
+    (row,) = json.loads(export_of(page, "/history/export.json"))
     (line,) = lines_of(page, "/history/export.csv")
     for name in ("speedup", "recommended_batch_size"):
         wanted = getattr(analysis, name)
@@ -51,7 +52,7 @@ def test_the_comparisons_files_have_them(page: Client, member: User, analysis: A
     assert float(rows["Savings per year"]) == found.usd_per_year
     assert rows["Recommended batch"] == str(found.batch_size)
     assert rows["Changes decided"] == ", ".join(MOVES)
-    markdown = _text(page, f"/compare/table.md{query}")
+    markdown = export_of(page, f"/compare/table.md{query}")
     for said in (times(found.speedup or 0), usd(found.usd_per_year), ", ".join(MOVES)):
         assert said in markdown
 

@@ -61,7 +61,7 @@ def test_weeks_start_on_monday_and_end_with_this_one(member: User) -> None:
     assert weeks[-2].counts[StatusGroup.FAILED] == 2
     assert sum(sum(week.counts.values()) for week in weeks) == 4
     shown = [trace["name"] for trace in weeks_chart(weeks)["data"]]
-    assert shown == ["Succeeded", "Failed", "Queued or running"]
+    assert shown == ["Succeeded", "Failed or does not fit", "Queued or running"]
 
 
 def _use() -> dict[str, Any]:

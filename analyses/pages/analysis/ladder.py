@@ -19,7 +19,7 @@ from analyses.jobs import plans
 from analyses.jobs.plans import plan_request
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.analysis.gpu_rows import GpuComparison, comparison_of, form_query
-from analyses.results.decided import advised, decided_moves, is_as_it_is, own_result
+from analyses.results.decided import decided_moves, is_as_it_is, own_result
 from engine.answer.ladder import Learning, Rung, best_of, by_gain
 from engine.answer.offers import Offer, changed_title, kept_title
 from engine.answer.plan import Room
@@ -41,7 +41,8 @@ class Ladder:
         rows: The rows known so far, in order.
         chosen: The index of the row whose answer the page shows; ``None`` where that is not among
             them, as while a newer plan runs.
-        result: The answer of that row, where it is not the stored one.
+        result: The answer of that row, where it is not the stored one: it is then compared with the
+            decision of the analysis, and is none itself.
         refused: Why there cannot be one; empty if there can.
         command: What to run instead; mostly empty.
         starts: Whether the page starts it by itself.
@@ -156,7 +157,7 @@ def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
     rungs = plans.ladder_of(query)
     rows = [_rung_row(rung, index, analysis.pk) for index, rung in enumerate(rungs)]
     answered = query.status == QueryStatus.ANSWERED
-    chosen = _chosen(rows, analysis, wanted, may_choose=query.is_final)
+    chosen = _chosen(rows, analysis, wanted)
     return Ladder(
         query=query,
         rows=rows,
@@ -172,22 +173,14 @@ def _is_fresh(analysis: Analysis) -> bool:
     return ended is None or timezone.now() - ended < STARTS_WITHIN
 
 
-def _chosen(
-    rows: Sequence[RungRow], analysis: Analysis, wanted: str, *, may_choose: bool
-) -> int | None:
-    """The index of the row to show: the requested one, else that of the decision.
-
-    An analysis in which nothing fits has none stored; its page shows the best rung.
-    """
+def _chosen(rows: Sequence[RungRow], analysis: Analysis, wanted: str) -> int | None:
+    """The index of the row to show: the requested one, else that of the decision."""
     shown = [index for index, row in enumerate(rows) if row.rung.result is not None]
     if wanted.isascii() and wanted.isdigit() and len(wanted) < 4 and int(wanted) in shown:
         return int(wanted)
     if moves := decided_moves(analysis):
         return next((index for index in shown if rows[index].rung.moves == moves), None)
-    if analysis.result is None and may_choose:
-        best = advised([row.rung for row in rows], has_answer=False)
-        return next((index for index in shown if rows[index].rung is best), 0)
-    return 0
+    return 0 if analysis.has_answer or analysis.does_not_fit else None
 
 
 def _instead(rung: Rung, analysis: Analysis) -> AnalysisResult | None:

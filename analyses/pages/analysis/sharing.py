@@ -30,7 +30,7 @@ from django.views.decorators.http import require_POST, require_safe
 from analyses.figures.chips import chips, name_of
 from analyses.formatting import model_name
 from analyses.lab.settings import lab_settings
-from analyses.models import Analysis, ShareLink, Status
+from analyses.models import WITH_ANSWER, Analysis, ShareLink
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.analysis.answer import answer_parts, verdict_of
 from analyses.permissions import may_change
@@ -68,7 +68,7 @@ def share(request: MemberRequest, pk: int) -> HttpResponse:
     """Create a link, and show its address this once."""
     analysis = _sharable(request, pk)
     form = ShareForm(request.POST)
-    if not (can_be_shared(analysis) and (result_of(analysis) or text_result_of(analysis))):
+    if not (analysis.has_answer and (result_of(analysis) or text_result_of(analysis))):
         messages.warning(request, f"Analysis {pk} has no answer to share.")
     elif not form.is_valid():
         messages.warning(request, "No link was created. Choose when it expires.")
@@ -111,13 +111,9 @@ def sharing_allowed() -> bool:
     return bool(settings.SHARE_LINKS and lab_settings().sharing_allowed)
 
 
-def can_be_shared(analysis: Analysis) -> bool:
-    return analysis.status == Status.SUCCEEDED
-
-
 def may_share(user: User | AnonymousUser, analysis: Analysis) -> bool:
     """Whether this user may create and revoke links: the analysis's owner may, and an admin."""
-    return sharing_allowed() and can_be_shared(analysis) and may_change(user, analysis)
+    return sharing_allowed() and analysis.has_answer and may_change(user, analysis)
 
 
 def create_link(analysis: Analysis, member: User, days: int) -> tuple[ShareLink, str]:
@@ -129,7 +125,7 @@ def create_link(analysis: Analysis, member: User, days: int) -> tuple[ShareLink,
     Raises:
         ValueError: ``days`` is none of :data:`LIFETIMES_DAYS`, or there is no answer to share.
     """
-    if days not in LIFETIMES_DAYS or not can_be_shared(analysis):
+    if days not in LIFETIMES_DAYS or not analysis.has_answer:
         raise ValueError(f"no link of {days} days to {analysis}, which is {analysis.status}")
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     with transaction.atomic():
@@ -158,7 +154,7 @@ def live_links() -> QuerySet[ShareLink]:
         revoked_at__isnull=True,
         expires_at__gt=Now(),
         created_by__is_active=True,
-        analysis__status=Status.SUCCEEDED,
+        analysis__in=Analysis.objects.filter(WITH_ANSWER),
     )
 
 

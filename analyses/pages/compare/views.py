@@ -40,6 +40,8 @@ from analyses.selectors import visible_to
 class Progress:
     """The progress of a comparison's analyses; ``statuses`` are in the order of the columns.
 
+    What does not fit and has changes with which it does counts as succeeded, as it is compared.
+
     As text it goes to the browser, which sends it back to request what is newer.
     """
 
@@ -47,7 +49,7 @@ class Progress:
 
     @classmethod
     def of(cls, analyses: Iterable[Analysis]) -> Progress:
-        return cls(tuple(analysis.status for analysis in analyses))
+        return cls(tuple(Status.SUCCEEDED if one.has_answer else one.status for one in analyses))
 
     @property
     def done(self) -> int:
@@ -89,7 +91,8 @@ def compare(request: MemberRequest) -> HttpResponse:
 def _progress(request: MemberRequest) -> str:
     """The progress of the chosen analyses, without reading their results."""
     chosen = Choice.read(request.GET).ids
-    found = visible_to(request.user).only("status").select_related(None).in_bulk(chosen)
+    columns = ("status", "failure_code", "recommended_batch_size")
+    found = visible_to(request.user).only(*columns).select_related(None).in_bulk(chosen)
     return str(Progress.of(found[pk] for pk in chosen if pk in found))
 
 

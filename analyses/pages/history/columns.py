@@ -11,7 +11,7 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.db.models.expressions import OrderBy
 
 from analyses.formatting import gpu_name, model_name
-from analyses.models import Analysis, TrainingRun, Trial
+from analyses.models import Analysis, TrainingRun, Trial, outcome_of
 from engine.answer.figures import (
     LARGEST_BATCH,
     LONGEST_ROW,
@@ -185,7 +185,15 @@ COLUMNS = (
         is_number=True,
     ),
     Column("source", "Source", ("source",), (Cell("source", ("source",)),), is_fixed=True),
-    Column("status", "Status", ("status",), (Cell("status", ("status",)),)),
+    Column(
+        "status",
+        "Status",
+        ("status",),
+        (
+            Cell("status", ("status",)),
+            Cell("outcome", ("status", "failure_code"), outcome_of),
+        ),
+    ),
     Column(
         "member",
         "Member",
