@@ -85,8 +85,16 @@ def _changed(now: str | None, then: str | None) -> str:
     return f"{now or ''} \N{RIGHTWARDS ARROW} {then or 'off'}".strip()
 
 
-def chips(analysis: Analysis) -> list[str]:
-    return chips_of(analysis.request, gpu_of(analysis), decided_fields(analysis))
+def chips(analysis: Analysis, changes: Mapping[str, Any] | None = None) -> list[str]:
+    """The chips of an analysis.
+
+    Args:
+        analysis: The analysis.
+        changes: The fields that are changed, with their new values; by default those of its
+            decision.
+    """
+    changed = decided_fields(analysis) if changes is None else changes
+    return chips_of(analysis.request, gpu_of(analysis), changed)
 
 
 def name_of(analysis: Analysis) -> str:

@@ -175,7 +175,8 @@ def estimate(request: MemberRequest, pk: int) -> HttpResponse:
     answer = (ladder.result if ladder else None) or result_of(analysis)
     if answer is None:
         raise Http404(f"Analysis {pk} has no answer to estimate from.")
-    found = estimate_of(answer, request.GET.dict(), adopted=analysis.adopted_at is not None)
+    is_adopted = analysis.adopted_at is not None and not (ladder and ladder.result)
+    found = estimate_of(answer, request.GET.dict(), adopted=is_adopted)
     page = reverse("analyses:detail", args=[pk])
     response = render(request, "savings/_estimate.html", {"analysis": analysis, "estimate": found})
     query = "&".join(filter(None, [urlencode({"rung": rung}) if rung else "", found.query]))

@@ -22,7 +22,7 @@ SHOWN_TRAININGS = 5
 class BatchRow:
     """The use of one batch size; ``training`` is ``None`` for a trial.
 
-    ``missed`` is the condition that a training run missed; empty if it ran as recommended.
+    ``missed`` is the condition that a training run missed; empty if it ran as the answer says.
     """
 
     name: str
@@ -45,11 +45,12 @@ class Other:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """The rows, and the newest run that verifies the recommendation, if any.
+    """The rows, and the newest run that did what the answer says, if any.
 
     Attributes:
         tokens: How they are counted in all rows: the runs train the analysis's workload.
-        verified: The run that verifies it beside its prediction, in a sentence; empty without one.
+        is_verified: Whether that verifies the analysis, which has adopted this answer.
+        verified: That run beside its prediction, in a sentence; empty without one.
         missed: The condition that the newest run missed, in a sentence, where none verifies it.
         others: Runs that do not count.
     """
@@ -63,11 +64,18 @@ class SideBySide:
     others: list[Other]
 
 
-def side_by_side(analysis: Analysis) -> SideBySide | None:
-    """The table of an analysis; ``None`` if no training run has reported to it."""
+def side_by_side(analysis: Analysis, instead: AnalysisResult | None = None) -> SideBySide | None:
+    """The table of an analysis; ``None`` if no training run has reported to it.
+
+    Args:
+        analysis: An analysis with its stored result.
+        instead: The answer to hold the runs against instead of it, such as that of other moves.
+    """
     reported = TrainingRun.objects.filter(analysis=analysis).select_related("owner")
     trainings = list(reported[:SHOWN_TRAININGS])
-    result, request = (result_of(analysis), request_of(analysis)) if trainings else (None, None)
+    result, request = None, None
+    if trainings:
+        result, request = instead or result_of(analysis), request_of(analysis)
     if result is None or request is None:
         return None
     rows, others = list(_trials(result)), []
@@ -78,13 +86,15 @@ def side_by_side(analysis: Analysis) -> SideBySide | None:
             continue
         missed = why_not_verified(request, analysis.measured_gpu, result, record)
         rows.append(_training(training, missed))
-    by = reported.filter(verifies=True).first()
+    by = next((row.training for row in rows if row.training and not row.missed), None)
+    if instead is None:
+        by = reported.filter(verifies=True).first()
     said = [row.missed for row in rows if row.missed] or [other.why for other in others]
     return SideBySide(
         rows=rows,
         tokens=tokens_of(result.workload),
         verified_by=by,
-        is_verified=by is not None and analysis.adopted_at is not None,
+        is_verified=bool(by and not instead and analysis.adopted_at),
         verified=_verified(by, next(_trials(result), None)) if by else "",
         missed="" if by else f"Not verified by the last run: {said[0]}." if said else "",
         others=others,

@@ -46,7 +46,7 @@ def advice(request: MemberRequest, pk: int) -> HttpResponse:
     if not ladder.is_final:
         return render(request, "advice/_ladder.html", {"analysis": analysis, "ladder": ladder})
     analysis = find_analysis(request, pk)  # with the decision that the plan has brought
-    whole = render(request, "analyses/_analysis.html", context_of(request, analysis, wanted))
+    whole = render(request, "advice/_ended.html", context_of(request, analysis, wanted))
     return reswap(retarget(whole, "#analysis"), "outerHTML")
 
 

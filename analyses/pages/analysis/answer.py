@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from analyses.charts.breakdown import BreakdownRow, MemoryBar, breakdown_rows, memory_bars
@@ -78,6 +78,8 @@ def verdict_of(
     if result is None:
         return None
     bars, shown = memory_bars(result), answered(analysis, result)
+    if instead is not None:
+        shown = replace(shown, is_adopted=False)  # which is what is stored
     return ShownAnswer(
         result=result,
         decision=decision_of(result, asked_fields(analysis), analysis.pk if may_report else None),

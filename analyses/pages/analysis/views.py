@@ -18,12 +18,14 @@ from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_POST, require_safe
 
 from analyses import services
+from analyses.figures.chips import chips
 from analyses.formatting import duration
 from analyses.models import Analysis, LogLine, Status
 from analyses.notifications import inbox
 from analyses.overview.changes import can_mention
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.analysis.answer import ShownAnswer, answer_parts, environment_rows, verdict_of
+from analyses.pages.analysis.compared import Compared
 from analyses.pages.analysis.gpu_rows import GpuComparison, offers_of
 from analyses.pages.analysis.host_memory import beside_nodes
 from analyses.pages.analysis.ladder import Ladder, ladder_of
@@ -177,6 +179,8 @@ def state_of(analysis: Analysis, now: datetime) -> State:
     if analysis.is_final:
         seconds = ((analysis.finished_at or now) - begun).total_seconds()
         preposition = "in" if analysis.status == Status.SUCCEEDED else "after"
+        if analysis.does_not_fit:
+            preposition = "answered in"
         return State(preposition, seconds, duration(seconds), ticks=False)
     seconds = (now - begun).total_seconds()
     hint = ""
@@ -217,14 +221,18 @@ def context_of(
     """
     now = now or progress_of(analysis)
     ladder = ladder_of(request.user, analysis, rung) if has_advice(analysis) else None
+    compared, instead = Compared.of(analysis, ladder), ladder.result if ladder else None
     is_own = may_change(request.user, analysis)
-    verdict = verdict_of(analysis, ladder.result if ladder else None, may_report=is_own)
-    is_adopted = analysis.adopted_at is not None
+    may_report = is_own and analysis.has_answer
+    verdict = verdict_of(analysis, instead, may_report=may_report)
+    is_adopted = analysis.adopted_at is not None and compared is None
     new_lines = analysis.log_lines.filter(pk__gt=seen.line, pk__lte=now.line)
     gpus = _gpus(analysis, verdict, ladder)
     lines = list(reversed(new_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
     context = {
         "analysis": analysis,
+        "chips": compared.chips if compared else chips(analysis),
+        "compared": compared,
         "version": str(now),
         "state": state_of(analysis, timezone.now()),
         "may_cancel": not analysis.is_final and is_own,
@@ -242,9 +250,9 @@ def context_of(
         "gpus": gpus,
         "no_fit": no_fit_of(analysis, gpus) if analysis.does_not_fit and not verdict else None,
         "past_errors": past_errors(analysis, verdict.result) if verdict else None,
-        "side_by_side": side_by_side(analysis) if verdict else None,
+        "side_by_side": side_by_side(analysis, instead) if verdict else None,
         "host_of_nodes": beside_nodes(verdict.result, analysis.gpu) if verdict else "",
-        "reporting": Reporting.of(request) if verdict and is_own else None,
+        "reporting": Reporting.of(request) if verdict and may_report else None,
     }
     if analysis.result and may_share(request.user, analysis):
         context |= {"share_form": ShareForm(), "share_links": links_of(analysis)}

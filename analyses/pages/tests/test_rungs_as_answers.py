@@ -12,7 +12,7 @@ from django.test import Client
 from analyses import services
 from analyses.models import Analysis, Decided, Node, Query, QueryKind, Status
 from analyses.pages.analysis.ladder import ladder_of
-from analyses.pages.tests.reading import advice_section, advice_url
+from analyses.pages.tests.reading import HTMX, advice_section, advice_url
 from analyses.results.decided import RESULT_COLUMNS, own_columns
 from analyses.tests.factories import make_analysis, make_request, make_result
 from analyses.tests.query_answers import answer_next, make_plan, make_rung, plan_with_answers
@@ -176,14 +176,45 @@ def test_another_failure_is_still_one(page: Client, member: User) -> None:
     assert "No, it does not fit" not in html
 
 
-def test_what_failed_gets_the_answer_of_its_best_rung(
+def test_what_failed_has_no_decision_and_its_rungs_can_be_looked_at(
     page: Client, member: User, node: Node
 ) -> None:
     analysis = make_analysis(member, Status.FAILED)
     answered(page, analysis)
     html = page.get(f"/{analysis.pk}/").content.decode()
-    assert "Switch to bf16 and batch 64" in html
-    assert "/adopt/" not in html
+    assert "The analysis failed" in html
+    assert 'id="decision"' not in html
+    assert "?rung=1" in html
+    rung = page.get(f"/{analysis.pk}/", {"rung": "1"}).content.decode()
+    assert "Switch to bf16 and batch 64" in rung
+    assert "The analysis has no decision." in rung
+    for absent in ("/adopt/", 'href="#share"', f"analysis_id={analysis.pk}"):
+        assert absent not in rung
+
+
+def test_another_rung_is_adopted_from_either_button(
+    page: Client, member: User, analysis: Analysis, node: Node
+) -> None:
+    page.post(advice_url(analysis))
+    answer_next(QueryKind.PLAN, offered())
+    html = page.get(f"/{analysis.pk}/", {"rung": "1"}).content.decode()
+    assert html.count('name="rung" value="bf16, batch 112"') == 2
+    page.post(f"/{analysis.pk}/adopt/", {"rung": "bf16, batch 112"})
+    adopted = page.get(f"/{analysis.pk}/").content.decode()
+    assert "Adopted by" in adopted
+    other = page.get(f"/{analysis.pk}/", {"rung": "2"}).content.decode()
+    assert "Adopted by" not in other
+    assert "Undo its adoption to adopt this instead." in other
+
+
+def test_the_end_of_a_plan_brings_chips_and_actions_with_the_decision(
+    page: Client, analysis: Analysis, node: Node
+) -> None:
+    answered(page, analysis)
+    ended = page.get(f"{advice_url(analysis)}?seen=", headers=HTMX).content.decode()
+    chips = ended.split('<div id="chips" hx-swap-oob')[1].split("</div>")[0]
+    assert "fp32 → bf16-mixed" in chips
+    assert 'id="actions" hx-swap-oob' in ended
 
 
 def test_the_best_rung_is_advised_in_every_column_before_anyone_adopts_it(
