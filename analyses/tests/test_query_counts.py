@@ -100,9 +100,9 @@ QUERIES = {
     "/{cancelling}/": 15,
     # Two for how far off trials and training runs of the model were, one for nodes' host memory.
     "/{succeeded}/": 25,
-    "/{failed}/": 20,
-    "/{cancelled}/": 14,
-    "/{lost}/": 20,
+    "/{failed}/": 21,
+    "/{cancelled}/": 15,
+    "/{lost}/": 21,
     # Without a ladder, and past errors of its own only; one for what can be mentioned to its owner.
     "/{script}/": 18,
     "/{script}/advice/": 5,

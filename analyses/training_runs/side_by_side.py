@@ -71,8 +71,7 @@ def side_by_side(analysis: Analysis, instead: AnalysisResult | None = None) -> S
         analysis: An analysis with its stored result.
         instead: The answer to hold the runs against instead of it, such as that of other moves.
     """
-    reported = TrainingRun.objects.filter(analysis=analysis).select_related("owner")
-    trainings = list(reported[:SHOWN_TRAININGS])
+    trainings = last_reported(analysis)
     result, request = None, None
     if trainings:
         result, request = instead or result_of(analysis), request_of(analysis)
@@ -88,7 +87,7 @@ def side_by_side(analysis: Analysis, instead: AnalysisResult | None = None) -> S
         rows.append(_training(training, missed))
     by = next((row.training for row in rows if row.training and not row.missed), None)
     if instead is None:
-        by = reported.filter(verifies=True).first()
+        by = TrainingRun.objects.filter(analysis=analysis, verifies=True).first()
     said = [row.missed for row in rows if row.missed] or [other.why for other in others]
     return SideBySide(
         rows=rows,
@@ -99,6 +98,12 @@ def side_by_side(analysis: Analysis, instead: AnalysisResult | None = None) -> S
         missed="" if by else f"Not verified by the last run: {said[0]}." if said else "",
         others=others,
     )
+
+
+def last_reported(analysis: Analysis) -> list[TrainingRun]:
+    """The last training runs that have reported to an analysis, newest first."""
+    reported = TrainingRun.objects.filter(analysis=analysis).select_related("owner")
+    return list(reported[:SHOWN_TRAININGS])
 
 
 def _verified(by: TrainingRun, expected: BatchRow | None) -> str:

@@ -80,6 +80,14 @@ def test_the_api_pages_are_only_for_members(client: Client, member: User, addres
     assert client.get(address).status_code == 200
 
 
+def test_the_api_page_names_where_the_first_services_numbers_are_explained(
+    client: Client, member: User
+) -> None:
+    client.force_login(member)
+    assert "docs/first-service.md" in client.get("/api/docs/").content.decode()
+    assert (CHECKED_IN.parent / "first-service.md").exists()
+
+
 def test_each_problem_type_links_to_its_description(client: Client, member: User) -> None:
     client.force_login(member)
     page = client.get("/api/docs/problems/").content.decode()

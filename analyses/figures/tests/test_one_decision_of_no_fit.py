@@ -128,7 +128,9 @@ def test_what_does_not_fit_has_no_decision_where_nothing_makes_it_fit(
     answer_next(QueryKind.PLAN, plan | {"ladder": plan["ladder"][:1]})
     analysis = Analysis.objects.get(pk=submitted.pk)
     assert decision_figures(analysis) is None
+    report_run(page, analysis, batch_size=8)
     html = page.get(f"/{analysis.pk}/").content.decode()
+    assert "node-3, NVIDIA A10" in html.split('id="training-runs"')[1].split("</section>")[0]
     assert "Nothing that was tried makes it fit" in html
     assert 'href="#share"' not in html
 

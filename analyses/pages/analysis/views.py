@@ -41,7 +41,7 @@ from analyses.queries import has_advice
 from analyses.results.decided import is_as_it_is
 from analyses.savings.estimate import estimate_of
 from analyses.selectors import can_be_adopted
-from analyses.training_runs.side_by_side import side_by_side
+from analyses.training_runs.side_by_side import last_reported, side_by_side
 from engine.core.errors import InvalidInput
 from engine.versions.software import format_versions, parse
 
@@ -251,6 +251,7 @@ def context_of(
         "no_fit": no_fit_of(analysis, gpus) if analysis.does_not_fit and not verdict else None,
         "past_errors": past_errors(analysis, verdict.result) if verdict else None,
         "side_by_side": side_by_side(analysis, instead) if verdict else None,
+        "runs": last_reported(analysis) if analysis.ended_without_answer else [],
         "host_of_nodes": beside_nodes(verdict.result, analysis.gpu) if verdict else "",
         "reporting": Reporting.of(request) if verdict and may_report else None,
     }
