@@ -152,8 +152,14 @@ def test_the_headline_offers_what_keeps_the_global_batch_and_what_raises_it(page
     expect(raised).to_contain_text("square root rule for Adam-like optimizers")
     for offer in (kept, raised):
         expect(offer.locator(".figure")).to_contain_text("\N{MULTIPLICATION SIGN}")
+    sentence = page.locator("#decision-title").inner_text()
     raised.get_by_role("link", name="Use").click()
     expect(page.locator("#decision-title")).to_contain_text("batch")
+    compared = page.locator("#compared")
+    expect(compared).to_contain_text(sentence)
+    expect(page.locator("#decision").get_by_role("link", name="Share")).to_have_count(0)
+    compared.get_by_role("link", name="Back to the decision").click()
+    expect(page.locator("#decision-title")).to_have_text(sentence)
 
 
 def test_what_does_not_fit_gets_advice_too(site: Site, member: Account, open_page: Open) -> None:
@@ -175,6 +181,12 @@ def test_what_does_not_fit_gets_advice_too(site: Site, member: Account, open_pag
     expect(then).to_contain_text("GiB unused")
     for label in ("Samples per second", "Cost of a million samples", "Largest batch"):
         expect(page.locator("#decision .figure-card").filter(has_text=label)).to_be_visible()
+    expect(page.locator("#chips")).to_contain_text("→")  # as they changed with the decision
+    number = urlsplit(page.url).path.strip("/")
+    body = page.request.get(f"{site.url}/api/v1/analyses/{number}/").json()
+    assert body["outcome"] == "does_not_fit"
+    assert body["decision"]["sentence"] == page.locator("#decision-title").inner_text()
+    expect(page.locator("#decision").get_by_role("link", name="Share")).to_be_visible()
     page.reload()  # with the scripts of an answer
     expect(page.get_by_role("slider", name="Batch size")).to_be_visible()
     page.get_by_role("tab", name="Trials").click()
