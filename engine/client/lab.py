@@ -48,7 +48,7 @@ class Analysis:
             ``lost``.
         source: ``measured`` or ``predicted``; empty without a result.
         verdict: The result in words; empty without one, and in lists.
-        failure: Reason why there is no result, if it failed.
+        failure: Reason why there is no result with its own settings, if it failed.
         adopted: Whether its decision is marked as adopted.
         moves: The changes that batches, speedup and savings are with, such as ``bf16`` and
             ``batch 200``; empty for the batch alone.
