@@ -19,6 +19,7 @@ from ..script.request import Script, ScriptRequest
 from .check_comment import FLAGS, Comment, add_comment_flags
 from .commands import add_script_flags, factory, hide_gpus_from, script_of
 from .flags import BATCH_SIZE
+from .recipe import FLAGS as RECIPE_FLAGS
 from .recipe import add_recipe_flags, recipe_of, told
 from .terminal import FAILED, OK, progress
 
@@ -63,7 +64,7 @@ def add_check_command(commands: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_comment_flags(parser)
-    names = KEYS | {"file": "--config", "gpu": "--gpu"} | FLAGS
+    names = KEYS | {"file": "--config", "gpu": "--gpu"} | FLAGS | RECIPE_FLAGS
     parser.set_defaults(command=_check, names=names, needs_batch_size=False)
 
 
@@ -82,8 +83,9 @@ def _check(options: argparse.Namespace) -> int:
     plain = checked.to_dict() | told(recipe)
     text = json.dumps(plain, indent=2) if options.json else checked.verdict
     sys.stdout.write(f"{text}\n")
-    if recipe is not None and not options.json:
-        sys.stderr.write("".join(f"{sentence}\n" for sentence in recipe.caveats()))
+    sentences = getattr(options, "launch", []) if recipe is None else recipe.caveats()
+    if not options.json:
+        sys.stderr.write("".join(f"{sentence}\n" for sentence in sentences))
     return OK if checked.passed else FAILED
 
 
@@ -106,7 +108,8 @@ def _of_script(options: argparse.Namespace) -> tuple[Asked, Limits]:
 
 def _of_file(options: argparse.Namespace) -> tuple[Asked, Limits]:
     """Request from a file, with the GPU of the command line if that sets one."""
-    others = ("model", "factory", "batch_flag", "batch_env", "share", BATCH_SIZE.field)
+    others = ("model", "factory", "batch_flag", "batch_env", "share", *RECIPE_FLAGS)
+    others += (BATCH_SIZE.field,)
     if any(getattr(options, name) for name in others):
         options.usage_error("write into the file what is not about --gpu, --optimistic or --json")
     described = read_description(Path(options.file))

@@ -34,7 +34,14 @@ from .exports import FLAGS as EXPORT_FLAGS
 from .exports import Exports, measured_files
 from .pushing import Pushing
 from .recipe import FLAGS as RECIPE_FLAGS
-from .recipe import names_recipe, recipe_of, request_from, told
+from .recipe import (
+    launch_script,
+    names_recipe,
+    recipe_of,
+    refuse_beside_a_model,
+    request_from,
+    told,
+)
 from .recorded import FLAG as RECORDED
 from .recorded import recorded_of
 from .sample import FLAGS, size_by_sample
@@ -85,6 +92,7 @@ def _analyze_script(options: argparse.Namespace, script: ScriptRequest) -> int:
 
         hide_gpus_from(script)
         result = analyze_script(script, emit, recorded_of(options, script))
+    result = replace(result, caveats=[*options.launch, *result.caveats])
     answer(options, result.to_dict(), lambda: render_analysis(result))
     if pushing is None:
         return OK
@@ -143,6 +151,7 @@ def _predict_script(options: argparse.Namespace, script: ScriptRequest) -> int:
 
         hide_gpus_from(script)
         predicted = predict_script(script, emit, recorded=recorded, seen=exports.write)
+    predicted = replace(predicted, caveats=[*options.launch, *predicted.caveats])
     return _answer_trial(options, script, predicted)
 
 
@@ -231,6 +240,7 @@ def _plan_script(options: argparse.Namespace, script: ScriptRequest) -> int:
 
         hide_gpus_from(script)
         made = plan_script(script, emit, recorded)
+        made = replace(made, caveats=[*options.launch, *made.caveats])
         result = analyze_script(script, emit, recorded) if pushing else None
     answer(options, made.to_dict() | _tokens(made.workload), lambda: render_plan(made))
     if pushing and result:
@@ -375,6 +385,10 @@ def script_of(options: argparse.Namespace) -> Script | None:
     """The script that a command names; ``None`` if it names a model."""
     if options.model is None and options.factory is None:
         options.usage_error("the following arguments are required: MODEL, SCRIPT.py or --factory")
+    if options.factory is not None or options.model.endswith(SUFFIX):
+        options.launch = launch_script(options)
+    else:
+        refuse_beside_a_model(options)
     if options.model is not None and options.model.endswith(SUFFIX):
         if options.factory is not None:
             options.usage_error("pass a script or --factory, not both")

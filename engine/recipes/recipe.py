@@ -14,12 +14,10 @@ from .document import Document, parse, read_file
 from .errors import InvalidRecipe
 from .framework import Framework
 from .frameworks import framework_of
+from .launch import LAUNCH
 from .settings import Settings
 from .tables import UNUSED
 from .trl import LAUNCHES
-
-LAUNCH = "accelerate_config"
-"""The file beside a recipe that is no field: accelerate's config."""
 
 _MAX_VALUE = 60
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -169,3 +172,85 @@ def test_a_recipe_is_predicted_for_real(tmp_path: Path, capsys: pytest.CaptureFi
     answer = json.loads(capsys.readouterr().out)
     assert answer["fits"]
     assert answer["recipe"]["assumed"]["optimizer"] == "adamw_torch_fused"
+
+
+ACCELERATED = """
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+
+accelerator = Accelerator()
+model = torch.nn.Linear(1024, 1024)
+optimizer = torch.optim.SGD(model.parameters())
+data = DataLoader(TensorDataset(torch.randn(64, 1024)), batch_size=8)
+model, optimizer, data = accelerator.prepare(model, optimizer, data)
+for (x,) in data:
+    assert (accelerator.num_processes, accelerator.mixed_precision) == (4, "bf16")
+    accelerator.backward(model(x).float().sum())
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.fixture
+def own_variables() -> Iterator[None]:
+    """Takes back variables that a command sets for its whole process."""
+    with patch.dict(os.environ):
+        yield
+
+
+@pytest.mark.usefixtures("own_variables")
+def test_a_script_is_launched_as_accelerates_config_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, config = tmp_path / "train.py", tmp_path / "four.yaml"
+    script.write_text(ACCELERATED)
+    config.write_text("distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 4\n")
+    given = ["predict", str(script), "--gpu", "a10", "--batch-size", "8", "--json"]
+    assert main([*given, "--accelerate-config", str(config)]) == OK
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["caveats"][0] == (
+        "Launched as four.yaml says: 4 processes, mixed precision bf16."
+    )
+
+
+@pytest.mark.usefixtures("own_variables")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--framework", "trl"], "--framework: it is the framework of a recipe, and this is a"),
+        (["--accelerate-config", "missing.yaml"], "--accelerate-config: 'missing.yaml' cannot be"),
+    ],
+)
+@pytest.mark.parametrize("command", ["predict", "analyze", "plan", "check"])
+def test_beside_a_script_no_flag_is_passed_over(
+    command: str, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ACCELERATED)
+    size = ["--batch-size", "8"] if command in ("predict", "check") else []
+    assert main([command, str(script), "--gpu", "a10", *size, *words]) == BAD_INPUT
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("own_variables")
+def test_a_measured_script_is_one_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, config = tmp_path / "train.py", tmp_path / "four.yaml"
+    script.write_text(ACCELERATED)
+    config.write_text("distributed_type: MULTI_GPU\nnum_processes: 4\n")
+    given = ["measure", str(script), "--batch-size", "8", "--accelerate-config", str(config)]
+    assert main(given) == BAD_INPUT
+    assert "a script is measured as one process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--framework", "--accelerate-config"])
+@pytest.mark.parametrize("command", ["predict", "analyze", "measure", "plan"])
+def test_beside_a_model_they_are_refused(
+    command: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ["--batch-size", "8"] if command in ("predict", "measure") else []
+    gpu = [] if command == "measure" else ["--gpu", "a10"]
+    assert main([command, "gpt2", *size, *gpu, flag, "trl"]) == BAD_INPUT
+    assert f"{flag}: it " in capsys.readouterr().err
