@@ -23,7 +23,6 @@ from .prediction.refusals import fits_on_none
 from .records.comparison import RecordedFile
 from .step.building import blaming_the_config
 from .traces.workloads import KeptTraces
-from .versions import software
 
 
 def analyze(
@@ -52,8 +51,8 @@ def analyze(
         MeasurementFailed: If a measured trial failed for a reason other than memory.
     """
     request = replace(request, workload=resolve(request.workload))
-    used = request.workload.versions_here
-    for caveat in software.caveat(request.workload.software, used):
+    caveats = request.workload.software_caveats
+    for caveat in caveats:
         emit(Log(caveat, "warning"))
     with blaming_the_config(request.workload):
         if request.gpu == LOCAL:
@@ -64,7 +63,7 @@ def analyze(
             made = _by_size(known, measured=False)
             known_here = Experience.here(measured, recorded)
             result = analyze_predicted(request, emit, made, traced, known_here)
-    return with_versions(result, request.workload.software, used)
+    return with_versions(result, caveats, request.workload.versions_here)
 
 
 def _analyze_any(
@@ -98,10 +97,11 @@ def on_chosen(choice: GpuChoice[Any], result: AnalysisResult) -> AnalysisResult:
     )
 
 
-def with_versions(result: AnalysisResult, wanted: str, used: dict[str, str]) -> AnalysisResult:
-    """The result with the versions that it is for, and a warning where these are not wanted."""
-    caveats = [*software.caveat(wanted, used), *result.caveats]
-    return replace(result, software=used, caveats=caveats)
+def with_versions(
+    result: AnalysisResult, caveats: Sequence[str], used: dict[str, str]
+) -> AnalysisResult:
+    """The result with the versions that it is for, and what is to be said about them."""
+    return replace(result, software=used, caveats=[*caveats, *result.caveats])
 
 
 def _by_size(known: Sequence[Trial], *, measured: bool) -> dict[int, Trial]:

@@ -72,11 +72,12 @@ class Order:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The answer to ``predict``; ``software`` is that of an analysis's result."""
+    """The answer to ``predict``; ``software`` and ``caveats`` are those of an analysis's result."""
 
     gpu: GpuFacts
     trial: Trial
     software: dict[str, str] = field(default_factory=dict)
+    caveats: list[str] = field(default_factory=list)
 
 
 def run(requests: IO[str], events: IO[str], *, keep_traces: bool = False) -> int:
@@ -162,7 +163,8 @@ def _predict(
     if request.gpu == LOCAL:
         raise InvalidInput({"gpu": f"{LOCAL} is measured, not predicted"})
     made = predict_batch(request, emit, traced, Experience.here(order.measured))
-    return Answer(asdict(Predicted(made.gpu, made.trial, request.workload.versions_here)))
+    used = request.workload.versions_here
+    return Answer(asdict(Predicted(made.gpu, made.trial, used, made.caveats)))
 
 
 def _plan(order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None) -> Event:

@@ -75,9 +75,10 @@ def analyze_script(
     if choice is not None:
         result = on_chosen(choice, result)
     used = software.loaded()
-    for caveat in software.caveat(request.software, used):
+    caveats = software.caveat(request.software, used)
+    for caveat in caveats:
         emit(Log(caveat, "warning"))
-    return with_versions(result, request.software, used)
+    return with_versions(result, caveats, used)
 
 
 def _first_gpu(request: ScriptRequest) -> Gpu:

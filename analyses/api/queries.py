@@ -47,8 +47,8 @@ class QuerySerializer(serializers.ModelSerializer[Query]):
     request = RequestField()
     answer = serializers.DictField(
         allow_null=True,
-        help_text="For predict: gpu, trial and software. For plan: the ladder of moves with what "
-        "each would gain, other GPUs, and the room that is left.",
+        help_text="For predict: gpu, trial, software and caveats. For plan: the ladder of moves "
+        "with what each would gain, other GPUs, and the room that is left.",
     )
     failure = QueryFailureSerializer(allow_null=True)
     tokens_per_sample = serializers.SerializerMethodField()

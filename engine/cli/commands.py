@@ -113,16 +113,16 @@ def predict(options: argparse.Namespace) -> int:
         from ..prediction.one_batch import predict_batch  # loads torch
 
         made = predict_batch(request, emit, experience=Experience.here(recorded=recorded))
-        phases = made.phases
+        phases, caveats = made.phases, [*taken, *made.caveats]
         exports.write(made.step, made.predicted_on)
     used, workload, trial = request.workload.versions_here, request.workload, made.trial
-    plain = asdict(trial) | _token_speed(workload, trial) | {"software": used, "caveats": taken}
+    plain = asdict(trial) | _token_speed(workload, trial) | {"software": used, "caveats": caveats}
     plain |= {"phases": [asdict(phase) for phase in phases]} | told(options.recipe)
     answer(
         options,
         plain,
         lambda: render_trial(
-            trial, workload, made.gpu, software=used, caveats=taken, phases=phases
+            trial, workload, made.gpu, software=used, caveats=caveats, phases=phases
         ),
     )
     return OK

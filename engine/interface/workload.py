@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from ..core.border import read, settle
+from ..core.choices import Quantization
 from ..core.errors import InvalidInput
 from ..core.fields import Described, Group, Interval, described_fields
 from ..core.parsing import collect, unknown_fields
@@ -205,6 +206,12 @@ class Workload(
         """The versions here of the packages that its memory depends on."""
         peft = set() if self.lora_rank is None else {"peft"}
         return software.of_packages({"transformers", "torch"} | peft)
+
+    @property
+    def software_caveats(self) -> list[str]:
+        """Caveat where its answer is not for the versions wanted, or for ones nobody tested."""
+        quantizes = self.quantization is not Quantization.NONE and self.preset.has_experts
+        return software.caveat(self.software, self.versions_here, quantizes_experts=quantizes)
 
     def to_dict(self) -> dict[str, object]:
         """The fields as plain JSON values; the inverse of :meth:`parse`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -15,6 +16,9 @@ _MODULES = {
     "torchvision": ("torchvision",),
 }
 """Modules that each optional package needs."""
+
+_EXPERTS = re.compile(r"(num|n|moe_num)_(local_|routed_)?experts")
+"""Names of the number of experts in configs of mixtures."""
 
 
 def missing_modules(*packages: str) -> list[str]:
@@ -105,11 +109,23 @@ class Model:
         """
         raise LookupError(f"the config of {self.name} was not fetched; see engine.hub.resolve")
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether its config counts experts, as that of a mixture does."""
+        return _counts_experts(self.config())
+
     def label_count_for(self, task: Task) -> int | None:
         """The default number of labels of a classifier; ``None`` for other tasks."""
         if task is self.task and self.label_count is not None:
             return self.label_count
         return task.facts.label_count
+
+
+def _counts_experts(config: Mapping[str, Any]) -> bool:
+    parts = [value for value in config.values() if isinstance(value, Mapping)]
+    counts = [value for name, value in config.items() if _EXPERTS.fullmatch(name)]
+    several = any(isinstance(count, int) and count > 1 for count in counts)
+    return several or any(map(_counts_experts, parts))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,9 +132,7 @@ def caveats_of(
         safe: The largest batch that surely fits.
         waits: The current batch, if its step is limited by kernel launches.
     """
-    found = [ALONE]
-    if (off_by := _time_range(recommended)) is not None:
-        found.insert(0, f"Predicted step times may be off by {off_by}. Ratios are more reliable.")
+    found = trial_caveats(recommended)
     if waits is not None:
         found.append(
             f"At batch {waits:,} the step is limited by kernel launches: a larger batch costs "
@@ -146,14 +144,27 @@ def caveats_of(
         found.append(f"{off}. No batch is certain to fit on this GPU.")
     elif safe < outcome.largest_batch_size:
         found.append(f"{off}. Batch {safe:,} fits even at the high end.")
-    if convolves(step.operations):
-        found.append(_CONVOLUTIONS)
+    found += step_caveats(step)
+    if not outcome.next_batch_size_fails:
+        found.append(f"Batches above {MAX_BATCH_SIZE:,} were not tried.")
+    return found
+
+
+def trial_caveats(trial: Trial) -> list[str]:
+    """Caveats of the numbers of one batch."""
+    found = [ALONE]
+    if (off_by := _time_range(trial)) is not None:
+        found.insert(0, f"Predicted step times may be off by {off_by}. Ratios are more reliable.")
+    return found
+
+
+def step_caveats(step: Trace) -> list[str]:
+    """Caveats of the trace of one batch."""
+    found = [_CONVOLUTIONS] if convolves(step.operations) else []
     found += [*offload_caveats(step), *step.caveats]
     names = {operation.name for operation in step.operations}
     if _has_experts(step) and _SENT_TO_OTHERS not in names:
         found.append(_EXPERTS)
-    if not outcome.next_batch_size_fails:
-        found.append(f"Batches above {MAX_BATCH_SIZE:,} were not tried.")
     return found
 
 

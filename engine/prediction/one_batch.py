@@ -11,19 +11,15 @@ from ..interface.request import AnalysisRequest
 from ..interface.result import Phase
 from ..interface.trial import GpuFacts, Trial
 from ..interface.workload import Workload
-from ..step.building import blaming_the_config, code_caveats
-from ..traces.lengths import about_lengths
+from ..step.building import blaming_the_config
 from ..traces.workloads import KeptTraces
 from ..tracing.trace import Trace
-from ..versions import software
-from .caveats import gpu_caveats
-from .colocation import vllm_caveats
+from .caveats import host_caveats, step_caveats, trial_caveats, waiting_caveats
 from .correction import NO_EXPERIENCE, Experience
-from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
-from .host import offload_caveats
+from .evaluation import needs_most, why_evaluation_fails
 from .limits import starting_batch_size
 from .phases import phases_of
-from .predicted_analysis import predictions_on
+from .predicted_analysis import ModelPrediction, predictions_on
 from .requested_gpu import catalogue_gpu, gpu_facts
 
 
@@ -36,12 +32,14 @@ class PredictedBatch:
         trial: Its trial.
         workload: What is trained.
         step: The trace of the batch.
+        caveats: Sentences about what the numbers assume and leave out.
     """
 
     predicted_on: Gpu
     trial: Trial
     workload: Workload
     step: Trace
+    caveats: list[str]
 
     @property
     def gpu(self) -> GpuFacts:
@@ -73,31 +71,30 @@ def predict_batch(
         InvalidInput: If the model's config is not available, or does not give a model.
     """
     request = replace(request, workload=resolve(request.workload))
-    used = request.workload.versions_here
-    for caveat in (
-        *software.caveat(request.workload.software, used),
-        *code_caveats(request.workload),
-    ):
+    unlike = request.workload.software_caveats
+    for caveat in unlike:
         emit(Log(caveat, "warning"))
     gpu = catalogue_gpu(request)
     with blaming_the_config(request.workload):
         prediction = predictions_on(request, gpu, emit, traced or KeptTraces(), experience)
-        gpu, traces = prediction.gpu, prediction.traces
+        traces = prediction.traces
         batch_size = request.current_batch_size or starting_batch_size(prediction)
         traces.at(batch_size).check_runnable()
         trial = prediction.predict(batch_size, careful=True)
-        step = traces.at(batch_size)
-        if not trial.fits and needs_most(step):
-            emit(Log(why_evaluation_fails(request, gpu, trial), "warning"))
-        elif trial.fits:
-            for caveat in evaluation_caveats(request, gpu, step):
-                emit(Log(caveat))
-    for caveat in (
-        *gpu_caveats(gpu),
-        *prediction.correction.caveats(batch_size),
-        *offload_caveats(step),
-        *about_lengths(request.workload, batch_size),
-        *vllm_caveats(request.workload_at(batch_size), gpu, step),
-    ):
-        emit(Log(caveat))
-    return PredictedBatch(gpu, trial, request.workload_at(batch_size), step)
+        caveats = [*unlike, *_caveats(prediction, trial)]
+    trained, step = request.workload_at(batch_size), traces.at(batch_size)
+    return PredictedBatch(prediction.gpu, trial, trained, step, caveats)
+
+
+def _caveats(prediction: ModelPrediction, trial: Trial) -> list[str]:
+    """Those that an analysis has, without what only its search tells."""
+    gpu, size = prediction.gpu, trial.batch_size
+    step = prediction.traces.at(size)
+    found = [*trial_caveats(trial), *step_caveats(step)]
+    if trial.fits:
+        time = prediction.step_time(size)
+        found += [*host_caveats(size, time, gpu), *waiting_caveats(size, time)]
+    caveats = prediction.caveats_at(size, found, fits=trial.fits)
+    if not trial.fits and needs_most(step):
+        return [why_evaluation_fails(prediction.request, gpu, trial), *caveats]
+    return caveats

@@ -19,7 +19,6 @@ from ..step.building import blaming_the_config
 from ..traces.source import TraceSource
 from ..traces.workloads import KeptTraces
 from ..tracing.lowering import CudaBehaviour, behaviour_of
-from ..versions import software
 from .caveats import gpu_caveats
 from .combinations import Combination, Reached, next_combinations
 from .correction import NO_EXPERIENCE, UNCORRECTED, Experience
@@ -68,7 +67,7 @@ def plan(
 def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: KeptTraces) -> Plan:
     here = gpu_today(request)
     used = request.workload.versions_here
-    warned = software.caveat(request.workload.software, used)
+    warned = request.workload.software_caveats
     for caveat in warned:
         emit(Log(caveat, "warning"))
     assumed = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -112,15 +112,34 @@ class ModelPrediction(Prediction):
         return does_not_fit(request, smallest, gpu_facts(gpu), beside)
 
     def completed(self, found: Findings) -> Findings:
-        trained = self.request.workload_at(found.recommended.batch_size)
-        step = self.traces.at(found.recommended.batch_size)
-        caveats = [
+        batch_size = found.recommended.batch_size
+        trained, step = self.request.workload_at(batch_size), self.traces.at(batch_size)
+        return replace(
+            found,
+            caveats=self.caveats_at(batch_size, found.caveats),
+            lengths=lengths_of(trained, batch_size),
+            phases=phases_of(trained, self.gpu, step, found.recommended.source),
+            limiting_phase=self._limiting_phase(found),
+        )
+
+    def caveats_at(
+        self, batch_size: int, of_numbers: Sequence[str], *, fits: bool = True
+    ) -> list[str]:
+        """All caveats of a prediction, of one batch size or of a search.
+
+        Args:
+            batch_size: The batch size, or the recommended one.
+            of_numbers: Those of its numbers, or of the search.
+            fits: Whether it fits, so that there is room for an evaluation.
+        """
+        trained, step = self.request.workload_at(batch_size), self.traces.at(batch_size)
+        return [
             NOTHING_RUN,
-            *evaluation_caveats(self.request, self.gpu, step),
+            *(evaluation_caveats(self.request, self.gpu, step) if fits else []),
             *gpu_caveats(self.gpu),
-            *self.correction.caveats(found.recommended.batch_size),
-            *found.caveats,
-            *about_lengths(trained, found.recommended.batch_size),
+            *self.correction.caveats(batch_size),
+            *of_numbers,
+            *about_lengths(trained, batch_size),
             *cache_caveats(trained),
             *code_caveats(trained),
             *method_caveats(trained),
@@ -133,13 +152,6 @@ class ModelPrediction(Prediction):
             *refresh_caveats(trained),
             *interconnect.caveats(trained, self.gpu),
         ]
-        return replace(
-            found,
-            caveats=caveats,
-            lengths=lengths_of(trained, found.recommended.batch_size),
-            phases=phases_of(trained, self.gpu, step, found.recommended.source),
-            limiting_phase=self._limiting_phase(found),
-        )
 
     def _limiting_phase(self, found: Findings) -> PhaseName | None:
         """The phase in which the batch beyond the largest does not fit."""

@@ -12,7 +12,6 @@ from ..hub import resolve
 from ..interface.request import AnalysisRequest
 from ..interface.texts import GenerationAnswer, TextResult, Texts
 from ..step.building import code_caveats
-from ..versions import software
 from .caveats import ALONE, NOTHING_RUN
 from .generation import reads_text
 from .host import offloaded_cache_caveat
@@ -47,7 +46,7 @@ def analyze_texts(request: AnalysisRequest, emit: Emit) -> TextResult:
     """
     request = replace(request, workload=resolve(request.workload))
     used = request.workload.versions_here
-    unlike = software.caveat(request.workload.software, used)
+    unlike = request.workload.software_caveats
     for caveat in unlike:
         emit(Log(caveat, "warning"))
     emit(Stage("trace"))

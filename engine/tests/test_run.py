@@ -145,6 +145,9 @@ def test_a_prediction_equals_the_trial_of_an_analysis(keep_traces: bool) -> None
     assert answer["type"] == "answer"
     assert answer["answer"]["trial"] == analysis["result"]["trials"][0]
     assert answer["answer"]["gpu"] == analysis["result"]["gpu"]
+    told = analysis["result"]["caveats"]
+    assert answer["answer"]["caveats"][0] == told[0]  # nothing was run
+    assert "Assumes nothing else is using the GPU" in " ".join(answer["answer"]["caveats"])
 
 
 def test_other_batch_sizes_and_gpus_reuse_the_traces() -> None:

@@ -41,6 +41,9 @@ TESTED: Mapping[str, Range] = {
 }
 """Releases that ``make compat`` runs; the lower ends are also those of the extra ``engine``."""
 
+_WHOLE_EXPERTS = 5
+"""The first transformers that has a mixture's experts as whole tensors."""
+
 _PIN = re.compile(r"\s*([A-Za-z0-9_.-]+?)\s*={1,2}\s*([0-9][A-Za-z0-9.+!-]{0,40})\s*")
 
 
@@ -140,7 +143,7 @@ def untested(here: Mapping[str, str]) -> list[str]:
     ]
 
 
-def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
+def caveat(wanted: str, here: Mapping[str, str], *, quantizes_experts: bool = False) -> list[str]:
     """Caveat where an answer is not for the versions wanted, or for ones nobody tested.
 
     The range is that of transformers 4.x against 5.x; see docs/methods.md.
@@ -148,6 +151,7 @@ def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
     Args:
         wanted: As :func:`parse` reads them.
         here: The versions that the answer is for.
+        quantizes_experts: Whether a mixture of experts has weights in 8 or 4 bits.
     """
     newer = [
         f"{package} {here[package]} is newer than {written(TESTED[package].newest)}, the newest "
@@ -164,6 +168,12 @@ def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
     differs = "may differ between versions"
     if "transformers" in missing:
         differs = "differs by 2% to 11% between versions, most for T5 and GPT models"
+    if quantizes_experts and _of_other_experts(missing, here):
+        differs = (
+            "may differ several times: transformers 4 has the experts of most mixtures as linear "
+            "layers, which bitsandbytes quantizes, and transformers 5 as whole tensors, which stay "
+            "in 16 or 32 bits. memorymark compare traces the step with both"
+        )
     used = {package: here[package] for package in other}
     said = (
         [f"These numbers are for {format_versions(used)}, not {format_versions(other)}."]
@@ -172,6 +182,14 @@ def caveat(wanted: str, here: Mapping[str, str]) -> list[str]:
     )
     said += [f"Not traced: {format_versions(absent)}."] if absent else []
     return [*newer, " ".join((*said, f"Memory {differs}."))]
+
+
+def _of_other_experts(missing: Mapping[str, str], here: Mapping[str, str]) -> bool:
+    """Whether experts are other layers in the wanted transformers than in the one here."""
+    if "transformers" not in missing or "transformers" not in here:
+        return False
+    wanted, used = (minor(versions["transformers"])[0] for versions in (missing, here))
+    return min(wanted, used) < _WHOLE_EXPERTS <= max(wanted, used)
 
 
 def is_offered(wanted: Mapping[str, str], available: Mapping[str, str]) -> bool:

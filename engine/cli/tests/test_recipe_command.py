@@ -31,7 +31,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[AnalysisRequest]:
     def predict_batch(request: AnalysisRequest, *_: Any, **__: Any) -> SimpleNamespace:
         requests.append(request)
         return SimpleNamespace(
-            step=None, predicted_on=None, gpu=A10, trial=trial(request.known_batch_size), phases=[]
+            step=None,
+            predicted_on=None,
+            gpu=A10,
+            trial=trial(request.known_batch_size),
+            phases=[],
+            caveats=[],
         )
 
     def analyze(request: AnalysisRequest, *_: Any, **__: Any) -> AnalysisResult:

@@ -62,6 +62,35 @@ def test_only_other_versions_are_worth_a_word() -> None:
     assert said == "Not traced: peft 0.14.0, trl 0.9.6. Memory may differ between versions."
 
 
+def test_quantized_experts_differ_several_times_across_transformers_5() -> None:
+    here = {"transformers": "5.23.0"}
+
+    def told(wanted: str, *, quantizes_experts: bool = True) -> str:
+        (said,) = software.caveat(wanted, here, quantizes_experts=quantizes_experts)
+        return said
+
+    assert "may differ several times" in told("transformers=4.46.0")
+    assert "2% to 11%" not in told("transformers=4.46.0")
+    assert "2% to 11%" in told("transformers=5.0.0")
+    assert "2% to 11%" in told("transformers=4.46.0", quantizes_experts=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "quantization", "several"),
+    [
+        ("mixtral-8x7b", "nf4", True),
+        ("mixtral-8x7b", "none", False),
+        ("llama-3.2-1b", "nf4", False),
+    ],
+)
+def test_a_workload_knows_whether_it_quantizes_experts(
+    model: str, quantization: str, several: bool
+) -> None:
+    lora = {"lora_rank": 8, "precision": "bf16-true", "software": "transformers=4.46.0"}
+    workload = Workload.parse({"model": model, "quantization": quantization, **lora})
+    assert ("several times" in workload.software_caveats[0]) is several
+
+
 def test_a_workload_depends_on_peft_only_with_lora() -> None:
     plain, adapted = Workload("bert"), Workload("bert", lora_rank=8)
     assert set(plain.versions_here) == {"transformers", "torch"}
