@@ -7,6 +7,7 @@ the error names the line.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
 from contextlib import closing
@@ -256,7 +257,8 @@ def _refusal(script: Script, error: BaseException) -> CannotTrace:
             "say how many processes torchrun starts (WORLD_SIZE=8 memorymark ...), or measure it"
         )
         return CannotTrace(f"{reason}{script.describe(error)}", advice)
-    if isinstance(error, _SLIPS) and _raised_by_a_tracer(error):
+    slipped = isinstance(error, _SLIPS) and _raised_by_a_tracer(error)
+    if slipped or _OF_CUDA_BUILDS.search(str(error)):
         return CannotTrace(f"{reason}{script.describe(error)}, in what stands in for a GPU here")
     # It is not known whether this would fail on real tensors too.
     advice = "fix that, or, if the script runs by itself, measure it"
@@ -265,6 +267,10 @@ def _refusal(script: Script, error: BaseException) -> CannotTrace:
 
 _SLIPS = (AssertionError, AttributeError, LookupError, NotImplementedError)
 """Errors that code does not raise to tell its caller of a mistake."""
+_OF_CUDA_BUILDS = re.compile(
+    r"'torch\._C' has no attribute '_(?i:cuda|nccl)|Tried to instantiate dummy base class"
+)
+"""Errors of PyTorch's builds for the CPU, where something asks for the GPU past what we replace."""
 _FAKES = Path(fake_tensor.__file__).parent
 
 

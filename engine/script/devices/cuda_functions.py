@@ -7,10 +7,8 @@ where :mod:`engine.tracing.lowering` has put CUDA's rules.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -18,124 +16,24 @@ import torch
 
 from ...core.errors import NotPredictable
 from ...gpus import Gpu
-from ...versions.patches import patch_for_good, patched, taking_the_same
+from ...versions.patches import patched, taking_the_same
 from .cuda_device import CUDA
+from .cuda_memory import (
+    REFUSED_CLASSES,
+    Memory,
+    memory_answers,
+    runtime,
+    state_of_random_numbers,
+)
+from .device_properties import DeviceProperties
 from .process_group import gpus_here
+from .streams import AnyEvent, Event, ExternalStream, Stream, set_stream
 from .typed_tensors import types_on_the_gpu
-
-Memory = Callable[[], tuple[int, int]]
-"""Returns the bytes allocated now, and the most there have been."""
 
 _CUDA_VERSION = "12.8"
 """Value of ``torch.version.cuda`` where a build has none: code asks only whether it is recent."""
-
-
-@dataclass(frozen=True)
-class DeviceProperties:
-    """Properties as ``torch.cuda.get_device_properties`` returns them, from the catalogue.
-
-    The catalogue does not know the number of multiprocessors, which ``nn.DataParallel`` compares
-    between GPUs.
-    """
-
-    name: str
-    major: int
-    minor: int
-    total_memory: int
-    multi_processor_count: int = 1
-    warp_size: int = 32
-    is_integrated: int = 0
-    is_multi_gpu_board: int = 0
-
-    @classmethod
-    def of(cls, gpu: Gpu) -> DeviceProperties:
-        major, minor = divmod(round(gpu.compute_capability * 10), 10)
-        return cls(gpu.display_name, major, minor, gpu.total_bytes)
-
-
-class Stream:
-    """A CUDA stream; all work is done at once.
-
-    Which one is current is what ``torch.cpu.current_stream`` says, where the recorder reads it.
-    """
-
-    cuda_stream = stream_id = device_index = priority = 0
-    device = CUDA
-
-    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
-        self._before: list[Any] = []  # the current streams when it was entered
-
-    def __enter__(self) -> Stream:
-        self._before.append(torch.cpu.current_stream())
-        set_stream(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        set_stream(self._before.pop())
-
-    def wait_event(self, event: object) -> None:
-        pass
-
-    def wait_stream(self, stream: object) -> None:
-        pass
-
-    def record_event(self, event: Event | None = None) -> Event:
-        return event or Event()
-
-    def query(self) -> bool:
-        return True
-
-    def is_capturing(self) -> bool:
-        return False
-
-    def synchronize(self) -> None:
-        pass
-
-
-def set_stream(stream: Any) -> None:
-    """Let a stream be the current one."""
-    patch_for_good(
-        torch.cpu,
-        "_current_stream",
-        stream,
-        why="the recorder reads there which stream is current, until the machine's context ends",
-    )
-
-
-class AnyEvent:
-    """An event, as ``torch.Event`` makes one; it has always happened."""
-
-    def __init__(self, device: Any = None, **kwargs: Any) -> None:
-        pass
-
-    def record(self, stream: object = None) -> None:
-        pass
-
-    def wait(self, stream: object = None) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, end_event: object) -> float:
-        """Milliseconds: none is known, so a placeholder."""
-        return 1.0
-
-
-class Event(AnyEvent):
-    """A CUDA event, which has other arguments."""
-
-    def __init__(
-        self,
-        enable_timing: bool = False,
-        blocking: bool = False,
-        interprocess: bool = False,
-        external: bool = False,
-    ) -> None:
-        super().__init__()
+_NCCL_VERSION = (2, 27, 5)
+"""Value of ``torch.cuda.nccl.version()``, for the same reason."""
 
 
 class _Current:
@@ -209,10 +107,12 @@ _PROFILERS = {
 
 _CLASSES = {
     "Stream": Stream,
+    "ExternalStream": ExternalStream,
     "Event": Event,
     "device": _Current,
     "device_of": _CurrentOf,
     "device_index": _CurrentIndex,
+    **REFUSED_CLASSES,
 }
 """``torch.cuda``'s classes by name."""
 
@@ -223,15 +123,6 @@ def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Callable[...
     All arguments come by name, as :func:`taking_the_same` has it.
     """
     properties = DeviceProperties.of(gpu)
-
-    def statistics(**_: Any) -> dict[str, int]:
-        now, peak = memory()
-        known = {"allocated_bytes": (now, peak), "reserved_bytes": (now, peak)}
-        return defaultdict(int) | {
-            f"{name}.all.{when}": size
-            for name, sizes in known.items()
-            for when, size in zip(("current", "peak"), sizes, strict=True)
-        }
 
     def constant(value: Any) -> Callable[..., Any]:
         return lambda **_: value
@@ -255,14 +146,19 @@ def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Callable[...
         "current_accelerator": torch.device("cuda"),
         "current_device_index": 0,
         "list_gpu_processes": "",
+        "can_device_access_peer": True,
+        "current_blas_handle": 0,
+        "current_solver_handle": 0,
+        "graph_pool_handle": (0, 1),
         **dict.fromkeys(_SENSORS, 0),
     }
     silent = (
         "init", "_lazy_init", "set_device", "synchronize", "ipc_collect", "empty_cache",
         "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
-        "reset_accumulated_memory_stats", "set_per_process_memory_fraction",
+        "reset_accumulated_memory_stats", "reset_accumulated_host_memory_stats",
+        "reset_peak_host_memory_stats", "check_error",
         "manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all",
-        "set_sync_debug_mode", "_lazy_call", "set_device_index", "_record_memory_history",
+        "_lazy_call", "set_device_index", "_record_memory_history",
         "_dump_snapshot",
     )  # fmt: skip
     return {
@@ -272,16 +168,10 @@ def _answers(gpu: Gpu, memory: Memory, stream: Stream) -> dict[str, Callable[...
         "is_bf16_supported": lambda including_emulation=True: (
             including_emulation or properties.major >= 8
         ),
-        "mem_get_info": lambda **_: (gpu.usable_bytes - memory()[0], gpu.total_bytes),
-        "memory_allocated": lambda **_: memory()[0],
-        "max_memory_allocated": lambda **_: memory()[1],
-        "memory_reserved": lambda **_: memory()[0],
-        "max_memory_reserved": lambda **_: memory()[1],
-        "memory_cached": lambda **_: memory()[0],
-        "max_memory_cached": lambda **_: memory()[1],
-        "memory_stats": statistics,
-        "get_rng_state": lambda **_: torch.zeros(16, dtype=torch.uint8, device="cpu"),
-        "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8, device="cpu")],
+        **memory_answers(gpu, memory),
+        "get_rng_state": lambda **_: state_of_random_numbers(),
+        "get_rng_state_all": lambda: [state_of_random_numbers()],
+        "get_stream_from_external": lambda data_ptr, **_: ExternalStream(data_ptr),
         "current_stream": lambda **_: torch.cpu.current_stream(),
         "set_stream": set_stream,
         "stream": lambda stream: stream or nullcontext(),
@@ -334,6 +224,7 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
         for module, names in _PROFILERS.items():
             for name in names:
                 replace_function(module, name, lambda **_: 0)
+        replace_function(torch.cuda.nccl, "version", lambda: _NCCL_VERSION)
         replace_function(torch.nn.parallel.comm, "scatter", lambda tensor, **_: (tensor.cuda(),))
         replace_function(torch.nn.parallel.comm, "gather", _joined)
         for owner, name, value in (
@@ -347,6 +238,7 @@ def catalogue_gpu(gpu: Gpu, memory: Memory) -> Iterator[None]:
             (torch, "Event", AnyEvent),
             *((module, "CUDAGraph", CapturedGraph) for module in (torch.cuda, torch.cuda.graphs)),
             (torch.cuda, "_initialized", True),
+            (torch.cuda, "_cudart", runtime(gpu, memory)),
         ):
             stack.enter_context(
                 patched(

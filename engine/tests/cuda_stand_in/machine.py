@@ -5,28 +5,23 @@ from __future__ import annotations
 import time
 import weakref
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 import torch
 
 from engine.allocator.caching import AllocatorOutOfMemory, CachingAllocator
 from engine.gpus import GPUS
 from engine.script.devices.cuda_device import DeviceMode, on_gpu, placing_tensors
-from engine.script.devices.cuda_functions import DeviceProperties, catalogue_gpu
-from engine.script.devices.cuda_functions import Event as DoneEvent
+from engine.script.devices.cuda_functions import catalogue_gpu
+from engine.script.devices.device_properties import DeviceProperties
+from engine.script.devices.streams import Event as DoneEvent
 from engine.tracing.operations import tensors_in
 
 GPU = GPUS["a10"]
-UUID = "123e4567-e89b-12d3-a456-426614174000"
-
-
-@dataclass(frozen=True)
-class Properties(DeviceProperties):
-    """Other facts that the engine reads of a real GPU."""
-
-    uuid: str = UUID
+GPU_UUID = UUID("123e4567-e89b-12d3-a456-426614174000")
 
 
 class GpuMemory(DeviceMode):
@@ -97,7 +92,7 @@ class Event(DoneEvent):
 def _functions(memory: GpuMemory) -> dict[str, Any]:
     """``torch.cuda``'s functions by name, as far as the engine asks them about memory and time."""
     allocator = memory.allocator
-    properties = Properties(**vars(DeviceProperties.of(GPU)))
+    properties = replace(DeviceProperties.of(GPU), uuid=GPU_UUID)
 
     def moves() -> dict[str, int]:
         allocated = sum(entry["action"] == "alloc" for entry in memory.history)
