@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -147,3 +147,16 @@ def report_unexpected(error: BaseException) -> None:
 
 class NotPredictable(RuntimeError):
     """Memory that cannot be known without running the program where it is to run."""
+
+
+def in_one_line(error: BaseException, written: Callable[[str], str] = str) -> str:
+    """The kind of an error and its first line, or that it says nothing.
+
+    Args:
+        error: The error.
+        written: Writes the line, such as in quotes.
+    """
+    lines = str(error).strip().splitlines()
+    if not lines or not lines[0].strip("'\""):
+        return f"{type(error).__name__}, which does not say why"
+    return f"{type(error).__name__}: {written(lines[0])}"

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import EngineError, InvalidInput
+from ..core.errors import EngineError, InvalidInput, in_one_line
 from ..core.parsing import shown
 
 Step = Callable[[], object]
@@ -157,7 +157,7 @@ class Factory:
 def summary(error: BaseException) -> str:
     """The kind of an error and its first line, or that it says nothing; and what it came of."""
     came_of = "" if error.__cause__ is None else f", which came of {summary(root(error))}"
-    return f"{_alone(error)}{came_of}"
+    return f"{in_one_line(error)}{came_of}"
 
 
 def root(error: BaseException) -> BaseException:
@@ -165,13 +165,6 @@ def root(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
-
-
-def _alone(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    if not lines or not lines[0].strip("'\""):
-        return f"{type(error).__name__}, which does not say why"
-    return f"{type(error).__name__}: {lines[0]}"
 
 
 def line_in(folder: Path, error: BaseException) -> str:

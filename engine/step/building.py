@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from ..core.choices import Attention, CrossEntropy, Method, Precision
-from ..core.errors import EngineError, InvalidInput
+from ..core.errors import EngineError, InvalidInput, in_one_line
 from ..core.parsing import shown
 from ..core.sizes import gib
 from ..interface.workload import Workload
@@ -300,8 +300,7 @@ def blaming_the_config(workload: Workload) -> Iterator[None]:
     except (EngineError, MemoryError):
         raise
     except Exception as error:
-        first = _in_the_first_place(error)
-        reason = f"{type(first).__name__}: {shown(_first_line(first))}"
+        reason = in_one_line(_in_the_first_place(error), shown)
         if workload.config is None:
             if VERSION >= TRIED_WITH:
                 raise
@@ -318,10 +317,6 @@ def _wrong_config(workload: Workload, message: str) -> InvalidInput:
     if hub_id := workload.preset.hub_id:
         return InvalidInput({"model": f"the config of {hub_id} cannot be used: {message}"})
     return InvalidInput({"config": message})
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _in_the_first_place(error: Exception) -> BaseException:

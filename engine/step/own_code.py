@@ -20,8 +20,9 @@ from transformers import PretrainedConfig
 from ..interface.workload import Workload
 from .transformers_versions import new_config
 
-_SIZE = re.compile(r"(num|n)_\w+|\w+_(size|dim)")
+_SIZE = re.compile(r"(num|n)_\w+|\w+_(size|dim)s?")
 _MIN_SIZE = 16
+"""The least number that looks like a size by its name alone."""
 _OF_INPUTS = {"n_ctx", "n_positions", "num_positions", "image_size"}
 """Sizes of what a model was trained on, which published configs have whether it depends on them."""
 _DECIDING = (
@@ -29,14 +30,21 @@ _DECIDING = (
 )  # fmt: skip
 """Sizes that every class of texts has, under these names or as those of a part."""
 _OTHER_NAMES = {
-    "hidden_size": ("n_embd", "d_model", "dim", "embed_dim", "hidden_dim", "model_dim"),
+    "hidden_size": (
+        "n_embd", "d_model", "dim", "embed_dim", "embed_dims", "hidden_dim", "hidden_sizes",
+        "model_dim", "width",
+    ),
     "intermediate_size": ("n_inner", "d_ff", "ffn_dim", "ffn_hidden_size"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "depth", "depths"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads"),
     "vocab_size": ("padded_vocab_size", "n_vocab"),
-}
+}  # fmt: skip
 """Names of the same sizes in other layouts of configs."""
-_IN_OTHER_LAYOUTS = frozenset(name for names in _OTHER_NAMES.values() for name in names)
+_STANDS_FOR = {
+    **{name: name for name in _DECIDING},
+    **{name: own for own, names in _OTHER_NAMES.items() for name in names},
+}
+"""Names of sizes that decide, in any layout, with those that classes have for them."""
 _COUNTS_OF_FEW = re.compile(r"(num|n)_\w*expert\w*|\w*expert\w*_num")
 """Counts that matter however small they are."""
 _BY_OLD_NAME = {"t5withlmheadmodel"}
@@ -52,8 +60,8 @@ def why_another_model(workload: Workload) -> str:
     config = workload.preset.config()
     if workload.preset.package:
         return ""
-    named = config.get("architectures")
-    own = [name for name in (named if isinstance(named, list) else ()) if not _is_known(name)]
+    named = config.get("architectures") or []
+    own = [name for name in ([named] if isinstance(named, str) else named) if not _is_known(name)]
     if own:
         return (
             f"transformers has no class {' and '.join(map(str, own))}, and its own "
@@ -108,32 +116,56 @@ def _unread_by(config: Any, fields: Mapping[str, Any]) -> Iterator[tuple[str, st
         passed_on = any(vars(one).get(name) == value for one in parts)
         read = passed_on or not said or _reads(type(config), name)
         if not read and not _computes(config, fields, name):
-            yield name, said, name in _DECIDING or _is_other(config, name, value)
+            yield name, said, _decides(config, fields, name)
 
 
 def _sizes_in(name: str, value: object) -> str:
     """A field that looks like a size, or the sizes in a part of the config; empty for neither."""
     if isinstance(value, dict):
-        inner = [f"{key} {size:,}" for key, size in value.items() if _is_size(key, size)]
+        inner = [_written(key, size) for key, size in value.items() if _is_size(key, size)]
         return f"{name} ({_listed(inner)})" if inner else ""
-    return f"{name} {value:,}" if _is_size(name, value) else ""
+    return _written(name, value) if _is_size(name, value) else ""
 
 
-def _is_other(config: Any, name: str, value: object) -> bool:
-    """Whether it is a deciding size by another name, and the class has another value for it."""
-    known = next((own for own, others in _OTHER_NAMES.items() if name in others), None)
-    return known is not None and getattr(config, known, value) != value
+def _written(name: str, size: Any) -> str:
+    return f"{name} {size}" if isinstance(size, list) else f"{name} {size:,}"
+
+
+def _decides(config: Any, fields: Mapping[str, Any], name: str) -> bool:
+    """Whether what a class does not read makes another model of it."""
+    value = fields[name]
+    if isinstance(value, dict):
+        return _is_another_part(config, fields, value)
+    known = _STANDS_FOR.get(name)
+    return name in _DECIDING or (known is not None and getattr(config, known, value) != value)
+
+
+def _is_another_part(config: Any, fields: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
+    """Whether a part has deciding sizes that the class takes from what the config leaves out."""
+    sizes = {_STANDS_FOR[name]: size for name, size in part.items() if name in _STANDS_FOR}
+    own = {name: one for name, one in vars(config).items() if isinstance(one, PretrainedConfig)}
+    if own:
+        left_out = [one for name, one in own.items() if name not in fields]
+    else:
+        given = {_STANDS_FOR[name] for name in fields if name in _STANDS_FOR}
+        left_out = [] if sizes.keys() <= given else [config]
+    unlike = [
+        any(getattr(one, name, size) != size for name, size in sizes.items()) for one in left_out
+    ]
+    return bool(unlike) and all(unlike)
 
 
 def _is_size(name: str, value: object) -> bool:
-    """Whether a field looks like a size of the model."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    """Whether a field looks like a size of the model, or sizes of its stages."""
+    sizes = value if isinstance(value, list) else [value]
+    if not sizes or not all(type(size) is int and size > 0 for size in sizes):
         return False
+    largest: int = max(sizes)
     if _COUNTS_OF_FEW.fullmatch(name):
-        return value > 1
-    if value < _MIN_SIZE or name in _OF_INPUTS:
-        return False
-    return name in _IN_OTHER_LAYOUTS or _SIZE.fullmatch(name) is not None
+        return largest > 1
+    if name in _STANDS_FOR:
+        return True
+    return largest >= _MIN_SIZE and name not in _OF_INPUTS and _SIZE.fullmatch(name) is not None
 
 
 def _reads(config_class: Any, name: str) -> bool:

@@ -282,6 +282,20 @@ def test_a_preset_failure_is_not_blamed_on_its_config() -> None:
         raise ZeroDivisionError
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("", "ImportError, which does not say why"),
+        ("''", "ImportError, which does not say why"),
+        ("\nno module flash\nmore", "ImportError: 'no module flash'"),
+    ],
+)
+def test_an_error_that_says_nothing_is_said_in_words(said: str, words: str) -> None:
+    with pytest.raises(InvalidInput) as raised, blaming_the_config(Workload("mine", config=BERT)):
+        raise ImportError(said)
+    assert raised.value.fields["config"] == f"transformers cannot train it: {words}"
+
+
 def test_an_old_release_is_told_where_it_cannot_be_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
