@@ -167,7 +167,7 @@ def begin_cutting(
         try:
             return cutting()
         except CutTooShort:
-            vars(values).update(vars(Values(values.placeholders)))
+            vars(values).update(vars(Values(values.placeholders, limit=values.limit)))
             return begin(False)()
 
     return found
@@ -196,10 +196,11 @@ def begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable
 
         def end(found: _Found | EngineError) -> NoReturn:
             scratch.remove()
+            read = {name: value for name, value in vars(values).items() if name != "limit"}
             if isinstance(found, EngineError):
-                vars(found)[_VALUES] = vars(values)
+                vars(found)[_VALUES] = read
                 done(found)
-            done((found, vars(values)))
+            done((found, read))
 
         work(end)
 
