@@ -88,8 +88,6 @@ class EachSize:
         if self.low.trace.own_batches:
             return None
         begun = self._begun.pop(sizes, None) or self._begin_others(sizes, *self._found)
-        for values, _ in begun:
-            values.limit.set_by(self.low.values.operators)
         try:
             traced = (self._other(*one) for one in zip(sizes, begun, strict=True))
             line = AffineTrace(self.low.trace, high := next(traced))  # before a longer one is there

@@ -167,7 +167,7 @@ def begin_cutting(
         try:
             return cutting()
         except CutTooShort:
-            vars(values).update(vars(Values(values.placeholders, limit=values.limit)))
+            vars(values).update(vars(Values(values.placeholders)))
             return begin(False)()
 
     return found
@@ -196,11 +196,10 @@ def begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable
 
         def end(found: _Found | EngineError) -> NoReturn:
             scratch.remove()
-            read = {name: value for name, value in vars(values).items() if name != "limit"}
             if isinstance(found, EngineError):
-                vars(found)[_VALUES] = read
+                vars(found)[_VALUES] = vars(values)
                 done(found)
-            done((found, read))
+            done((found, vars(values)))
 
         work(end)
 

@@ -78,7 +78,7 @@ def _largest(begin_with: BeginWith, settled: Settled, line: Line) -> Settled:
     given = settled.values.placeholders
     found = settled.at(line, given)
     for other in _others(given, line, settled.values.types[line]):
-        values = settled.values.others(other)
+        values = Values(other)
         try:
             trace = begin_with(values)()
         except EngineError:  # a training run that goes on has other values

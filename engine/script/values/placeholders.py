@@ -28,7 +28,6 @@ from ...tracing.trace import Trace
 from ..factory import TRACING
 from .alike import NUMBERS, alike
 from .checks import passing_truth
-from .limit import Limit
 from .searches import searches
 
 
@@ -42,6 +41,7 @@ class _Alike(Random):
 ENDLESS = 2_000
 """Number of booleans, read in a row on one line, that is taken for a loop that only its values end,
 as rejection sampling is."""
+
 _ALIKE = _Alike()
 Value = bool | int | float | complex
 
@@ -123,7 +123,6 @@ class Values:
         types: The number formats that were read on each line.
         uncounted: Lines that read a number of which nobody knows the most that it can be.
         operators: Number of operators that ran: how far the script got.
-        limit: The most of them that may run.
     """
 
     placeholders: Placeholders = FIRST
@@ -136,32 +135,14 @@ class Values:
     types: dict[Line, set[torch.dtype]] = field(default_factory=dict)
     uncounted: set[Line] = field(default_factory=set)
     operators: int = 0
-    limit: Limit = field(default_factory=Limit)
     _in_a_row: int = 0
     _losses: int = 0  # of a search: each is less than the one before
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # no secret
 
     def one_more_operator(self) -> None:
-        """Count an operator, unless a thread beside training runs it.
-
-        Raises:
-            EndlessLoop: If more run than may, as where a condition skips each step.
-        """
-        if runs_beside():
-            return
-        self.operators += 1
-        if self.limit.is_passed_by(self.operators):
-            raise EndlessLoop(f"no step is reached in {self.operators:,} operators")
-
-    def others(self, placeholders: Placeholders) -> Values:
-        """New values to compare with these, which may run far longer than these did, not for ever.
-
-        Args:
-            placeholders: Their placeholders.
-        """
-        made = Values(placeholders)
-        made.limit.set_by(self.operators)
-        return made
+        """Count an operator, unless a thread beside training runs it."""
+        if not runs_beside():
+            self.operators += 1
 
     def answer(self, dtype: torch.dtype, most: int | None = None) -> Value:
         """The placeholder for the line that is running.
@@ -320,8 +301,8 @@ def _alternatives(values: Values) -> list[Placeholders]:
 def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> bool:
     """Make sure that other placeholders would have given the same trace.
 
-    Where other values end the steps in an error, or run far longer without reaching them, they are
-    not those of a training run that goes on: a check for NaN, or a condition that skips a step.
+    Where other values end the steps in an error, they are not those of a training run that goes on:
+    a check for NaN, say.
 
     Args:
         begin_with: Begins to trace anew.
@@ -337,7 +318,7 @@ def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> bool:
     if not values.read and not values.drawn:
         return True
     everywhere = [replace(other, at=values.placeholders.at) for other in OTHERS]
-    begun = [begin_with(values.others(placeholders)) for placeholders in everywhere]
+    begun = [begin_with(Values(placeholders)) for placeholders in everywhere]
     differing = [
         other
         for other, traced in zip(OTHERS, begun, strict=True)
@@ -364,7 +345,7 @@ def _compare_lines(
 
     def same(lines: list[Line], passing: float) -> bool | None:
         at = {**given.at, **dict.fromkeys(lines, other)}
-        return _alike(begin_with(values.others(replace(given, at=at))), trace, passing)
+        return _alike(begin_with(Values(replace(given, at=at))), trace, passing)
 
     for passing, lines in groups.items():
         if len(lines) > 1 and same(lines, passing):
