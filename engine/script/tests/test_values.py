@@ -110,6 +110,12 @@ def test_reading_values_leaves_memory_equal_to_a_real_step(folder: Path, body: s
         (f"{PLAIN}\n        for _ in range(int(loss)): loss = loss + 1", r"range\(int\(loss"),
         (f"{PLAIN}\n        if loss.item() > 5: loss = loss * 2", r"loss\.item\(\) > 5"),
         (f"{PLAIN}\n        print(torch.zeros(loss.long().item()))", r"print\(torch.zeros"),
+        # With the other value it runs far longer
+        (
+            f"{PLAIN}\n        times = 99 if loss.item() > 5 else 1\n"
+            "        for _ in range(times): loss = loss + model(x).sum()",
+            r"loss\.item\(\) > 5",
+        ),
     ],
 )
 def test_memory_that_depends_on_a_value_is_refused_with_the_line(
