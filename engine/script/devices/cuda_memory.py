@@ -67,8 +67,11 @@ class _Refusing(type):
 
 
 def _refusing_class(name: str, why: str) -> type:
-    taken = inspect.signature(getattr(torch.cuda, name))
-    return _Refusing(name, (), {"why": why, "__signature__": taken})
+    try:
+        taken = {"__signature__": inspect.signature(getattr(torch.cuda, name))}
+    except ValueError:  # builds for CUDA have some in C++, which tell none
+        taken = {}
+    return _Refusing(name, (), {"why": why, **taken})
 
 
 REFUSED_CLASSES: Mapping[str, type] = {

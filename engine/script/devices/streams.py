@@ -16,7 +16,8 @@ class Stream:
     Which one is current is what ``torch.cpu.current_stream`` says, where the recorder reads it.
     """
 
-    cuda_stream = stream_id = device_index = priority = 0
+    cuda_stream = native_handle = stream_id = device_index = priority = 0
+    device_type = 1  # CUDA, as PyTorch numbers them
     device = CUDA
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
@@ -100,6 +101,9 @@ _HANDLE_BYTES = 64
 
 class Event(AnyEvent):
     """A CUDA event, which has other arguments."""
+
+    cuda_event = event_id = 0
+    device = CUDA
 
     def __init__(
         self,

@@ -170,6 +170,8 @@ CALLS: dict[str, str] = {
     "comm": "",
     "device": "(0)",
     "device_of": "(torch.ones(1))",
+    "export_dot": "('graph.dot')",
+    "export_graph_data": "('graph.json')",
     "get_stream_from_external": "(1)",
     "graph": "(torch.cuda.CUDAGraph())",
     "make_graphed_callables": "(torch.nn.Linear(2, 2), (torch.ones(2, 2),))",
