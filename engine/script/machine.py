@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -260,8 +261,7 @@ def fresh_accelerate() -> Iterator[None]:
     """
     with ExitStack() as stack:
         if find_spec("accelerate") is not None:
-            state = importlib.import_module("accelerate.state")
-            for owner in (state.PartialState, state.AcceleratorState, state.GradientState):
+            for owner in _states_of(importlib.import_module("accelerate.state")):
                 stack.enter_context(
                     emptied(
                         owner._shared_state,
@@ -269,6 +269,17 @@ def fresh_accelerate() -> Iterator[None]:
                     )
                 )
         yield
+
+
+def forget_accelerate() -> None:
+    """The same for good, in a fork of a process that may have trained with Accelerate."""
+    if (state := sys.modules.get("accelerate.state")) is not None:
+        for owner in _states_of(state):
+            owner._shared_state.clear()
+
+
+def _states_of(state: Any) -> tuple[Any, ...]:
+    return state.PartialState, state.AcceleratorState, state.GradientState
 
 
 @contextmanager

@@ -199,8 +199,14 @@ for (x,) in data:
 
 @pytest.fixture
 def own_variables() -> Iterator[None]:
-    """Takes back variables that a command sets for its whole process."""
-    with patch.dict(os.environ):
+    """Takes back variables that a command sets for its whole process.
+
+    The process has trained with Accelerate before, which keeps that it was alone.
+    """
+    from accelerate import PartialState
+
+    with patch.dict(os.environ), patch.dict(PartialState._shared_state):
+        PartialState(cpu=True)
         yield
 
 
