@@ -47,6 +47,10 @@ _OF_THE_FRAMEWORK = (401, 405, 406, 415)
 """Errors whose text is REST framework's, which says what was wrong and not what to do."""
 
 
+WAIT_SECONDS = MAX_WAIT_SECONDS * 3 / 4
+"""Many programs and proxies give up after a minute, and get no answer then."""
+
+
 class _View(APIView):
     """A view whose errors are ``{"error": message}``."""
 
@@ -98,7 +102,7 @@ class Analyze(_View):
             }
             message = "; ".join(f"{name}: {text}" for name, text in named.items())
             return _error(message, HTTP_400_BAD_REQUEST)
-        wait_for_decision(analysis.pk, MAX_WAIT_SECONDS)
+        wait_for_decision(analysis.pk, WAIT_SECONDS)
         analysis.refresh_from_db()
         address = request.build_absolute_uri(reverse("analyses:detail", args=[analysis.pk]))
         result = own_result(analysis)
