@@ -426,7 +426,7 @@ class AnalysisSerializer(AnalysisSummarySerializer):
 
     @extend_schema_field(serializers.ChoiceField(list(Awaited), allow_null=True))
     def get_decision_waits_for(self, analysis: Analysis) -> str | None:
-        """What the decision waits for: the analysis, its plan, or a worker; null once final."""
+        """It waits for the analysis, its plan, or a worker; null once final."""
         return self._awaited
 
     @cached_property

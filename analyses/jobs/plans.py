@@ -217,7 +217,7 @@ class Awaited(StrEnum):
 
 
 def awaited(analysis: Analysis) -> Awaited | None:
-    """What a decision waits for: the end of its analysis, its plan, or a worker for its plan.
+    """The event a decision waits for: its analysis, the plan, or a worker for the plan.
 
     ``None`` once it is final: a plan that has failed, or that nobody has asked for, never comes.
     """

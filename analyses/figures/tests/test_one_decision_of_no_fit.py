@@ -1,4 +1,4 @@
-"""What does not fit: every place says so, and shows the decision with which it fits."""
+"""An analysis that does not fit: every place says so, and shows the decision with which it fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recorder of shards hears of storages that are emptied and filled again."""
+"""A recorder of shards hears of storages that are emptied and filled again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` says of its allocator, and what of it is refused in words.
+"""Answers of ``torch.cuda`` about its allocator, and those that are refused in words.
 
 A script may have the allocator do otherwise: pools of its own, another allocator, memory without
 tensors. Nothing here follows that.
@@ -144,7 +144,7 @@ def memory_answers(gpu: Gpu, memory: Memory) -> dict[str, Callable[..., Any]]:
 
 
 def runtime(gpu: Gpu, memory: Memory) -> SimpleNamespace:
-    """What ``torch.cuda.cudart()`` returns: functions of CUDA's own, none of which fails."""
+    """The result of ``torch.cuda.cudart()``: functions of CUDA's own, none of which fails."""
     done = 0
 
     def silent(*_: Any) -> int:

@@ -196,7 +196,7 @@ REFUSED = {
     "caching_allocator_disabled": "without its caching allocator",
     "GreenContext": "multiprocessors",
 }  # fmt: skip
-"""What has memory or time of its own that no trace follows, with words of the refusal."""
+"""Names that have memory or time of its own that no trace follows, with words of the refusal."""
 
 
 def public_names() -> list[str]:

@@ -113,6 +113,7 @@ class Moving(torch.Tensor):
         return ["codes"], self.device
 
     @classmethod
+    # PyTorch declares its arguments without defaults
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return NotImplemented
 
