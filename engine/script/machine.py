@@ -23,11 +23,9 @@ from __future__ import annotations
 
 import importlib
 import logging
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from importlib.util import find_spec
 from operator import is_
 from typing import Any
 
@@ -47,7 +45,7 @@ from ..tracing.recorded import Recorded
 from ..tracing.recorder import MemoryRecorder
 from ..tracing.trace import Category
 from ..versions.kernels import declared_without_gpu
-from ..versions.patches import emptied, patched
+from ..versions.patches import patched
 from .devices.compiled import runs_compiled, uncompiled
 from .devices.cuda_device import on_gpu, placing_tensors
 from .devices.cuda_functions import catalogue_gpu
@@ -251,35 +249,6 @@ def _one_process() -> Iterator[None]:
         why="workers in processes of their own would make real tensors",
     ):
         yield
-
-
-@contextmanager
-def fresh_accelerate() -> Iterator[None]:
-    """Let Accelerate find out device and precision anew, as in a process of its own.
-
-    It keeps them for as long as the process lives, and refuses another precision.
-    """
-    with ExitStack() as stack:
-        if find_spec("accelerate") is not None:
-            for owner in _states_of(importlib.import_module("accelerate.state")):
-                stack.enter_context(
-                    emptied(
-                        owner._shared_state,
-                        why="it keeps device and precision, and refuses another precision",
-                    )
-                )
-        yield
-
-
-def forget_accelerate() -> None:
-    """The same for good, in a fork of a process that may have trained with Accelerate."""
-    if (state := sys.modules.get("accelerate.state")) is not None:
-        for owner in _states_of(state):
-            owner._shared_state.clear()
-
-
-def _states_of(state: Any) -> tuple[Any, ...]:
-    return state.PartialState, state.AcceleratorState, state.GradientState
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from .devices.process_group import processes_joined
 from .factory import ScriptFailed
 from .libraries.micro_batches import MicroBatches
 from .live import Live
-from .machine import Machine, forget_accelerate, pretended_machine
+from .machine import Machine, pretended_machine
 from .process.deepspeed import follow_deepspeed
 from .process.fork import Done, Fork, last_words, watch
 from .process.metrics import go_without_metrics
@@ -193,7 +193,6 @@ def begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable
         random.seed(0)  # Python seeds it anew in every fork, and traces are compared
         scratch = keep_quiet()
         go_without_metrics()
-        forget_accelerate()
 
         def end(found: _Found | EngineError) -> NoReturn:
             scratch.remove()

@@ -35,8 +35,9 @@ from .devices.process_group import processes_joined, wants_launcher
 from .devices.sparse import WHY, names_sparse
 from .factory import TRACING, Factory, ScriptFailed
 from .live import Live
-from .machine import fresh_accelerate, pretended_machine
+from .machine import pretended_machine
 from .phase_peaks import WholeRun
+from .process.accelerate_state import fresh_accelerate
 from .process.causes import missing_package, wants_network
 from .process.steps import ScriptSteps
 from .process.unlike_steps import STEPS, unlike

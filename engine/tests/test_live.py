@@ -236,12 +236,17 @@ def written(folder: Path, code: str) -> tuple[Program, dict[str, Any]]:
     return Program.of(path), runpy.run_path(str(path))
 
 
-@pytest.mark.slow
 class TestATrainer:
+    def test_it_keeps_the_accelerate_it_was_made_with(self, tmp_path: Path) -> None:
+        _, made = written(tmp_path, TRAINER.format(folder=tmp_path, arguments=""))
+        assert peak(Live.of(made["trainer"]), 4)
+
+    @pytest.mark.slow
     def test_it_takes_as_much_as_a_real_run(self, tmp_path: Path) -> None:
         program, made = written(tmp_path, TRAINER.format(folder=tmp_path, arguments=""))
         assert peak(Live.of(made["trainer"]), 4) == real(program, 4).peak_allocated_bytes
 
+    @pytest.mark.slow
     def test_its_own_batch_size_and_accumulation_are_known(self, tmp_path: Path) -> None:
         code = TRAINER.format(folder=tmp_path, arguments="gradient_accumulation_steps=4")
         predicted = engine.predict(written(tmp_path, code)[1]["trainer"], gpu="a10")

@@ -37,6 +37,7 @@ from ..factory import ScriptFailed
 from ..live import Live
 from ..program import Program
 from ..values.searches import begin_search
+from .accelerate_state import forget_accelerate
 from .by_hand import UpdatesByHand
 from .steps import FoundModules, FoundOptimizers
 from .taking_over import TakingOver
@@ -153,6 +154,7 @@ class ProgramSteps:
             if isinstance(self.program, Live):
                 self._run_on(self.program)
             else:
+                forget_accelerate()
                 with as_main(self.program, self._batch_size):
                     runpy.run_path(self.program.path, run_name="__main__")
         raise ScriptFailed(self.ended_early())
