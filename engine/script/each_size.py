@@ -88,6 +88,9 @@ class EachSize:
         if self.low.trace.own_batches:
             return None
         begun = self._begun.pop(sizes, None) or self._begin_others(sizes, *self._found)
+        for size, (values, _) in zip(sizes, begun, strict=True):  # one may loop over its samples
+            times, (peak, _) = size / self.low.trace.batch_size, self.low.trace.peak_by_category()
+            values.limit.set_by(times * self.low.values.operators, times * peak)
         try:
             traced = (self._other(*one) for one in zip(sizes, begun, strict=True))
             line = AffineTrace(self.low.trace, high := next(traced))  # before a longer one is there

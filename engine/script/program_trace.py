@@ -79,7 +79,8 @@ def begin_trace(
             behaviour, gpu, values, shows_gpu=shows_gpu, takes_real=whole
         ) as machine:
             follow_deepspeed(machine)
-            Tracing(program, batch_size, machine, end, STEPS + one_more, cuts).run(refuse)
+            steps = STEPS + one_more
+            Tracing(program, batch_size, values, machine, end, steps, cuts).run(refuse)
 
     if isinstance(program, Program) and behaviour is not None and shows_gpu:
         preload(program, behaviour, gpu)
@@ -167,7 +168,7 @@ def begin_cutting(
         try:
             return cutting()
         except CutTooShort:
-            vars(values).update(vars(Values(values.placeholders)))
+            vars(values).update(vars(Values(values.placeholders, limit=values.limit)))
             return begin(False)()
 
     return found
@@ -196,10 +197,11 @@ def begin_apart(values: Values, work: Callable[[End[_Found]], None]) -> Callable
 
         def end(found: _Found | EngineError) -> NoReturn:
             scratch.remove()
+            read = {name: value for name, value in vars(values).items() if name != "limit"}
             if isinstance(found, EngineError):
-                vars(found)[_VALUES] = vars(values)
+                vars(found)[_VALUES] = read
                 done(found)
-            done((found, vars(values)))
+            done((found, read))
 
         work(end)
 
@@ -240,6 +242,7 @@ class Tracing:
     Args:
         program: The program to run.
         batch_size: Samples per step.
+        values: Values that it gets where it reads tensors.
         machine: The machine that it runs on.
         end: Receives the trace, or what comes of it, or an error.
         steps: Steps to trace.
@@ -250,6 +253,7 @@ class Tracing:
         self,
         program: Program | Live,
         batch_size: int,
+        values: Values,
         machine: Machine,
         end: End[Any],
         steps: int,
@@ -262,6 +266,8 @@ class Tracing:
         self._loaders = Loaders(positions, batch_size)
         self._machine = machine
         self._recorder = machine.recorder(self._steps, batch_size)
+        self._limit = values.limit
+        self._limit.peak = lambda: self._recorder.trace.peak_by_category()[0]
         self._micro_batches = MicroBatches(
             self._recorder, self._model_is_made, self._loaders.passed
         )
@@ -319,6 +325,7 @@ class Tracing:
 
     def _step_ended(self) -> None:
         self._patience.renew()
+        self._limit.lift()
         self._passes.end()
         self._beside.wait()
         self._recorder.settle()

@@ -108,7 +108,7 @@ def follow_run(
                 behaviour, gpu, values, shows_gpu=shows_gpu, takes_real=whole
             ) as machine:
                 follow_deepspeed(machine)
-                _Following(program, batch_size, machine, end, cuts).run(refuse)
+                _Following(program, batch_size, values, machine, end, cuts).run(refuse)
 
         return begin_cutting(values, work)()
 
@@ -128,11 +128,12 @@ class _Following(Tracing):
         self,
         program: Program | Live,
         batch_size: int,
+        values: Values,
         machine: Machine,
         end: End[WholeRun],
         cuts: bool,
     ) -> None:
-        super().__init__(program, batch_size, machine, end, STEPS, cuts)
+        super().__init__(program, batch_size, values, machine, end, STEPS, cuts)
         self._hand_over = end
         self._run = WholeRun(batch_size, {})
         self._phase = PhaseName.LOADING

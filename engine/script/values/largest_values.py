@@ -15,7 +15,15 @@ import torch
 
 from ...core.errors import EngineError
 from ...tracing.trace import Trace
-from .placeholders import BeginWith, DependsOnValues, Line, Placeholders, Values, check_values
+from .placeholders import (
+    BeginWith,
+    DependsOnValues,
+    Line,
+    Placeholders,
+    Values,
+    check_values,
+    takes_more,
+)
 
 _MAX_LINES = 6
 """Lines on which memory may depend; more are of a script that branches in each of its layers."""
@@ -78,11 +86,13 @@ def _largest(begin_with: BeginWith, settled: Settled, line: Line) -> Settled:
     given = settled.values.placeholders
     found = settled.at(line, given)
     for other in _others(given, line, settled.values.types[line]):
-        values = Values(other)
+        values = settled.values.others(other, found.trace)
         try:
             trace = begin_with(values)()
-        except EngineError:  # a training run that goes on has other values
-            continue
+        except EngineError as error:
+            if takes_more(error, found.trace):
+                raise DependsOnValues(settled.values.users[line], line) from error
+            continue  # a training run that goes on has other values
         # The most that there can be is so at other batch sizes too; a placeholder may fit but one.
         if trace.peak_of_last_step() >= found.trace.peak_of_last_step():
             found = Settled(trace, values, (*settled.decided, line))

@@ -28,6 +28,7 @@ from ...tracing.trace import Trace
 from ..factory import TRACING
 from .alike import NUMBERS, alike
 from .checks import passing_truth
+from .limit import Limit, ReachesNoStep
 from .searches import searches
 
 
@@ -123,6 +124,7 @@ class Values:
         types: The number formats that were read on each line.
         uncounted: Lines that read a number of which nobody knows the most that it can be.
         operators: Number of operators that ran: how far the script got.
+        limit: The most of them that may run before a step ends.
     """
 
     placeholders: Placeholders = FIRST
@@ -135,14 +137,32 @@ class Values:
     types: dict[Line, set[torch.dtype]] = field(default_factory=dict)
     uncounted: set[Line] = field(default_factory=set)
     operators: int = 0
+    limit: Limit = field(default_factory=Limit)
     _in_a_row: int = 0
     _losses: int = 0  # of a search: each is less than the one before
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # no secret
 
     def one_more_operator(self) -> None:
-        """Count an operator, unless a thread beside training runs it."""
-        if not runs_beside():
-            self.operators += 1
+        """Count an operator, unless a thread beside training runs it.
+
+        Raises:
+            ReachesNoStep: If more run than may, as where a condition skips each step.
+        """
+        if runs_beside():
+            return
+        self.operators += 1
+        self.limit.check(self.operators)
+
+    def others(self, placeholders: Placeholders, trace: Trace) -> Values:
+        """New values to compare with these, which may run far longer than these did, not for ever.
+
+        Args:
+            placeholders: Their placeholders.
+            trace: The trace with these values.
+        """
+        made = Values(placeholders)
+        made.limit.set_by(self.operators, trace.peak_by_category()[0])
+        return made
 
     def answer(self, dtype: torch.dtype, most: int | None = None) -> Value:
         """The placeholder for the line that is running.
@@ -301,8 +321,8 @@ def _alternatives(values: Values) -> list[Placeholders]:
 def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> bool:
     """Make sure that other placeholders would have given the same trace.
 
-    Where other values end the steps in an error, they are not those of a training run that goes on:
-    a check for NaN, say.
+    Where other values end the steps in an error, or run far longer without reaching them, they are
+    not those of a training run that goes on: a check for NaN, or a condition that skips a step.
 
     Args:
         begin_with: Begins to trace anew.
@@ -318,7 +338,7 @@ def check_values(begin_with: BeginWith, trace: Trace, values: Values) -> bool:
     if not values.read and not values.drawn:
         return True
     everywhere = [replace(other, at=values.placeholders.at) for other in OTHERS]
-    begun = [begin_with(Values(placeholders)) for placeholders in everywhere]
+    begun = [begin_with(values.others(placeholders, trace)) for placeholders in everywhere]
     differing = [
         other
         for other, traced in zip(OTHERS, begun, strict=True)
@@ -345,7 +365,7 @@ def _compare_lines(
 
     def same(lines: list[Line], passing: float) -> bool | None:
         at = {**given.at, **dict.fromkeys(lines, other)}
-        return _alike(begin_with(Values(replace(given, at=at))), trace, passing)
+        return _alike(begin_with(values.others(replace(given, at=at), trace)), trace, passing)
 
     for passing, lines in groups.items():
         if len(lines) > 1 and same(lines, passing):
@@ -367,9 +387,17 @@ def _may_pass(types: set[torch.dtype]) -> float:
 
 
 def _alike(traced_again: Callable[[], Trace], trace: Trace, passing: float = 0) -> bool | None:
-    """Whether it takes the same memory; ``None`` if it ends in an error."""
+    """Whether it takes the same memory; ``None`` if no step of it does."""
     try:
         traced = traced_again()
-    except EngineError:
-        return None
+    except EngineError as error:
+        return False if takes_more(error, trace) else None
     return alike(traced, trace, passing)
+
+
+def takes_more(error: EngineError, trace: Trace) -> bool:
+    """Whether steps that were given up had taken more memory than others do."""
+    return (
+        isinstance(error, ReachesNoStep)
+        and error.peak_allocated_bytes > trace.peak_by_category()[0]
+    )
