@@ -311,6 +311,25 @@ def test_the_lines_to_paste_can_be_copied(page: Page) -> None:
     expect(page.locator("#config").get_by_role("button").first).to_have_text("Copied")
 
 
+def test_the_lines_to_paste_are_those_of_the_rung_that_is_shown(page: Page) -> None:
+    precision, lines = "bf16=True", page.locator("#config-1")
+    expect(lines).to_contain_text(precision)
+    number = urlsplit(page.url).path.strip("/")
+    page.locator("#ladder").get_by_role("link", name=re.compile("^Use batch")).click()
+    expect(page.locator(".rung-answer")).to_contain_text("shown here")
+    expect(lines).not_to_contain_text(precision)
+    said = re.search(r"batch ([\d,]+)", page.locator("#decision-title").inner_text())
+    assert said
+    expect(lines).to_contain_text(f"per_device_train_batch_size={said[1].replace(',', '')}")
+    expect(lines).to_contain_text(f"analysis_id={number}")  # a run of it still finds its answer
+    expect(lines).to_contain_text("to_lab(")
+
+
+def test_the_whole_page_is_no_longer_than_five_screens_of_a_laptop(page: Page) -> None:
+    height = page.evaluate("document.documentElement.scrollHeight")
+    assert height <= 5 * page.evaluate("window.innerHeight")
+
+
 def test_the_tabs_show_one_part_of_the_proof_at_a_time(page: Page) -> None:
     expect(page.get_by_role("tab", name="Memory")).to_have_attribute("aria-selected", "true")
     expect(page.locator("#log")).to_be_hidden()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -35,16 +36,24 @@ def test_whether_it_fits_is_answered_in_the_first_word(
     site: Site, member: Account, open_page: Open
 ) -> None:
     page = open_page(site, member)
-    for batch, first in (("16", "Yes"), ("2000", "No")):
+
+    def check(batch: int, first: str) -> None:
         page.goto("/new/?ask=fit")
         doing.fill(page, "model", "bert")
-        page.get_by_label("Batch to check").fill(batch)
+        page.get_by_label("Batch to check").fill(str(batch))
         expect(page.locator(".preview-headline")).to_have_text(
-            re.compile(f"^{first}, "), timeout=doing.ANSWER_MS
+            re.compile(f"^{first}[,:] "), timeout=doing.ANSWER_MS
         )
         page.get_by_role("button", name="Check this batch").click()
         doing.wait_for_verdict(page)
-        expect(page.locator("#decision")).to_have_text(re.compile(rf"^\s*{first}, batch "))
+        expect(page.locator("#decision")).to_have_text(re.compile(rf"^\s*{first}[,:] batch "))
+
+    check(16, "Yes")
+    number = urlsplit(page.url).path.strip("/")
+    result = page.request.get(f"{site.url}/api/v1/analyses/{number}/").json()["result"]
+    assert result["safe_batch_size"] < result["largest_batch_size"]
+    check(result["largest_batch_size"], "Maybe")
+    check(2000, "No")
 
 
 BEST = (

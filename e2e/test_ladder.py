@@ -40,7 +40,13 @@ def test_the_ladder_stays_when_a_measurement_arrives(
         step_seconds_high=0.052,
         samples_per_second=320.0,
     )
-    answer = doing.program_of(page)("/api/v1/trainings/", report_of(record))
+    send = doing.program_of(page)
+    elsewhere = replace(record, device_name="NVIDIA H100 80GB HBM3")
+    assert send("/api/v1/trainings/", report_of(elsewhere)).ok
+    page.goto(address)
+    missed = "Not verified by the last run: it trained on NVIDIA H100 80GB HBM3, not NVIDIA A10."
+    expect(page.locator("#decision")).to_contain_text(missed)
+    answer = send("/api/v1/trainings/", report_of(record))
     assert answer.ok, answer.text()
     page.goto(address)
     assert rungs(page) == before
