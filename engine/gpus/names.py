@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from functools import lru_cache
 
 from ..core.errors import InvalidInput
 from ..core.parsing import shown
+from ..core.sizes import GIB
 from .catalogue import GPUS
 from .gpu import Gpu
 
@@ -23,6 +25,10 @@ HOW_TO_LIST = (
 
 _PREFIXES = ("nvidia", "amd", "geforce", "instinct", "radeon", "tesla", "rtx")
 _LAPTOP = ("laptop", "mobile")
+_MEMORY = re.compile(r"(?<![a-z\d])(\d+) ?gi?b?(?![a-z\d])")
+_MODULE = re.compile(r"(?<![a-z\d])(sxm\d?|hbm\d?e?|gddr\dx?|gpu|tensor core)(?![a-z\d])")
+_REPORTED = (0.9, 1.02)
+"""GiB that a driver reports for each GB that is advertised, at least and at most."""
 _MAX_NAMED = 8
 """Maximum number of GPUs that a message names."""
 
@@ -41,7 +47,7 @@ def canonical_name(text: object) -> str:
 
     Case, blanks, underscores and hyphens do not matter (``A100-80GB``, ``RTX 4090``, ``rtx4090``),
     nor do vendor prefixes (``NVIDIA GeForce``, ``Tesla``) or a missing ``rtx-``. A driver's name
-    will do too.
+    will do too, and the name with its memory or module (``H100 SXM5 80GB``).
 
     Raises:
         InvalidInput: If no GPU or several match; the message lists them.
@@ -55,15 +61,44 @@ def canonical_name(text: object) -> str:
     called = [name for name, gpu in GPUS.items() if wanted in map(_bare, _names_of(gpu))]
     if len(called) == 1:
         return called[0]
-    similar = called or [name for name in GPUS if wanted and _bare(name).startswith(wanted)]
+    described = _described(str(text))
+    if not called and len(described) == 1:
+        return described[0]
+    similar = called or described
+    similar = similar or [name for name in GPUS if wanted and _bare(name).startswith(wanted)]
     if similar:
         message = f"{shown(text)} is not exact enough; choose one of {', '.join(similar)}"
     else:
-        message = f"unknown gpu {shown(text)}; {_instead(wanted)}"
+        message = f"unknown gpu {shown(text)}; {_instead(str(text), wanted)}"
     raise InvalidInput({"gpu": message})
 
 
-def _instead(wanted: str) -> str:
+def _described(text: str) -> list[str]:
+    """The GPUs of that name, and of the memory that it gives with it; none for a name alone."""
+    plain = re.sub(r"[\s_-]+", " ", text.lower())
+    advertised = [int(number) for number in _MEMORY.findall(plain)]
+    if not advertised and not _MODULE.search(plain):
+        return []
+    low, high = _REPORTED
+    return [
+        name
+        for name in _without_memory(text)
+        if all(low <= GPUS[name].total_bytes / GIB / number <= high for number in advertised)
+    ]
+
+
+def _without_memory(text: str) -> list[str]:
+    """The GPUs of that name, whatever memory and module it gives."""
+    wanted = _name_alone(text)
+    return [name for name in GPUS if wanted and _name_alone(name) == wanted]
+
+
+def _name_alone(text: str) -> str:
+    plain = re.sub(r"[\s_-]+", " ", text.lower())
+    return _bare(_MODULE.sub("", _MEMORY.sub("", plain)))
+
+
+def _instead(text: str, wanted: str) -> str:
     """Advice on what to enter instead of an unknown name."""
     if any(word in wanted for word in _LAPTOP):
         return (
@@ -71,7 +106,7 @@ def _instead(wanted: str) -> str:
             f"catalogue. Measure on it ({LOCAL}), or choose a card; {HOW_TO_LIST}"
         )
     close = get_close_matches(wanted, map(_bare, GPUS), n=_MAX_NAMED, cutoff=0.6)
-    nearest = [name for name in GPUS if _bare(name) in close]
+    nearest = _without_memory(text) or [name for name in GPUS if _bare(name) in close]
     if nearest:
         return f"did you mean {' or '.join(nearest)}? {HOW_TO_LIST}"
     return f"choose a catalogue GPU, {LOCAL} or {ANY}; {HOW_TO_LIST}"
