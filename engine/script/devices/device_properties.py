@@ -18,15 +18,15 @@ _SHARED_KIB = {7.0: 96, 7.5: 64, 8.0: 164, 8.6: 100, 8.9: 100, 12.0: 100}
 class DeviceProperties:
     """The catalogue's facts, and what NVIDIA's programming guide says of a compute capability.
 
-    Caches and clocks are assumed to be those of an A100: code asks only whether they are there. So
-    it is with the number of multiprocessors, which ``nn.DataParallel`` compares between GPUs.
+    Caches and clocks are assumed to be those of an A100: code asks only whether they are there. The
+    number of multiprocessors is the GPU's own: kernels make a buffer for each.
     """
 
     name: str
     major: int
     minor: int
     total_memory: int
-    multi_processor_count: int = 1
+    multi_processor_count: int
     warp_size: int = 32
     is_integrated: int = 0
     is_multi_gpu_board: int = 0
@@ -57,6 +57,7 @@ class DeviceProperties:
             major,
             minor,
             gpu.total_bytes,
+            gpu.multiprocessors,
             max_threads_per_multi_processor=_THREADS.get(capability, 2048),
             shared_memory_per_block_optin=of_a_block * _KIB,
             shared_memory_per_multiprocessor=shared * _KIB,

@@ -250,6 +250,7 @@ def test_streams_and_events_have_all_that_is_public(kind: str) -> None:
         "p = torch.cuda.get_device_properties(0); x = p.regs_per_multiprocessor == 65536",
         "p = torch.cuda.get_device_properties(0); x = p.max_threads_per_multi_processor == 1536",
         "p = torch.cuda.get_device_properties(0); x = p.shared_memory_per_block_optin == 99 * 1024",
+        "p = torch.cuda.get_device_properties(0); x = p.multi_processor_count == 84",
     ],
 )
 def test_answers_are_what_code_makes_of_them(code: str) -> None:
