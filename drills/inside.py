@@ -25,7 +25,7 @@ from analyses.models import (
 from engine.interface.request import AnalysisRequest
 
 _POLL_SECONDS = 0.01
-LARGEST = 2_000_000
+MAX_BATCH_SIZE = 2_000_000
 """Each analysis has a different batch size, so that no stored result is reused."""
 
 
@@ -35,8 +35,8 @@ def submit(count: int = 1, gpu: str = "a10", member: str = "ada") -> list[int]:
     done = Analysis.objects.count()
     fields = {"model": "bert", "gpu": gpu}
     return [
-        services.submit(owner, {**fields, "current_batch_size": 1 + (done + number) % LARGEST}).pk
-        for number in range(count)
+        services.submit(owner, {**fields, "current_batch_size": 1 + number % MAX_BATCH_SIZE}).pk
+        for number in range(done, done + count)
     ]
 
 

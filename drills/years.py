@@ -45,7 +45,7 @@ from engine.models.presets import PRESETS
 from memorymark_site.accounts.models import Action, AuditEntry
 
 MEMBERS, TRIALS = 24, 10
-LARGEST = 300
+LARGEST_BATCH = 300
 """The largest batch of each; its trials are those around it."""
 
 PER_WORKLOAD = 5
@@ -273,7 +273,7 @@ def _add_trials(count: int) -> None:
         Trial(
             analysis=first,
             batch_size=size,
-            fits=size <= LARGEST,
+            fits=size <= LARGEST_BATCH,
             source=FigureSource.PREDICTED,
             peak_allocated_bytes=size * 70_000_000,
             peak_reserved_bytes=size * 72_000_000,
@@ -282,7 +282,7 @@ def _add_trials(count: int) -> None:
             samples_per_second=size / (0.02 + 0.002 * size),
             breakdown={"parameters": 437_935_104, "activations": size * 60_000_000},
         )
-        for size in range(LARGEST + 2 - count, LARGEST + 2)
+        for size in range(LARGEST_BATCH + 2 - count, LARGEST_BATCH + 2)
     )
     _copy_to_all(Trial, first)
 

@@ -29,7 +29,7 @@ BETWEEN, BOTTOM = 32, 40
 WIDTH = 1000
 """The width of the shapes' own scale, which the browser stretches."""
 
-HIGHEST = 1.2
+MAX_SHOWN = 1.2
 """Memory above this multiple of the GPU's is cut."""
 
 STACKED = (
@@ -202,7 +202,7 @@ def draw(
     """
     trials, sizes = [trial for _, trial in sized], [size for size, _ in sized]
     highest = max(used_bytes(trial) or 0 for trial in trials)
-    top_bytes = min(max(highest, total), HIGHEST * total)
+    top_bytes = min(max(highest, total), MAX_SHOWN * total)
     middles = [100 * size / sizes[-1] for size in sizes]
     found = {category for trial in trials for category in memory_sizes(trial, total)}
     speeds = [trial.samples_per_second if trial.fits else None for trial in trials]
