@@ -26,6 +26,7 @@ from ..interface.workload import Workload
 from ..models.architectures import ARCHITECTURES
 from ..models.config_text import read_config_file
 from ..models.presets import PRESETS, named
+from ..recipes.launch import LAUNCH
 from ..script.factory import Factory
 from ..script.program import SUFFIX, Program
 from ..script.request import Script, ScriptRequest
@@ -392,7 +393,7 @@ def script_of(options: argparse.Namespace) -> Script | None:
     if options.model is not None and options.model.endswith(SUFFIX):
         if options.factory is not None:
             options.usage_error("pass a script or --factory, not both")
-        flags = options.batch_flag, options.batch_env
+        flags = options.batch_flag, options.batch_env, getattr(options, LAUNCH)
         return Program.of(options.model, options.script_arguments, *flags)
     says_batch = options.current_batch_size is not None or names_recipe(options)
     if options.needs_batch_size and not says_batch:

@@ -42,6 +42,7 @@ class Program:
         by_constant: Whether a number in its own file does.
         gradient_accumulation: Micro-batches to a step of the script, as far as the user says so;
             the script is not told.
+        launch: Accelerate's config that it is launched with, whose variables this process has.
     """
 
     path: str
@@ -51,6 +52,7 @@ class Program:
     loaders: tuple[int, ...] = ()
     gradient_accumulation: int = 1
     by_constant: bool = False
+    launch: str = ""
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class Program:
         arguments: Sequence[str] = (),
         batch_flag: str | None = None,
         batch_env: str | None = None,
+        launch: str | None = None,
     ) -> Program:
         """The program for a file.
 
@@ -82,7 +85,13 @@ class Program:
             wrong["batch_env"] = "pass --batch-flag or --batch-env, not both"
         if wrong:
             raise InvalidInput(wrong)
-        return cls(str(file.absolute()), tuple(arguments), batch_flag or "", batch_env or "")
+        return cls(
+            str(file.absolute()),
+            tuple(arguments),
+            batch_flag or "",
+            batch_env or "",
+            launch=launch or "",
+        )
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Program:
@@ -139,6 +148,8 @@ class Program:
             before.append(f"--batch-flag={self.batch_flag}")
         if self.batch_env:
             before.append(f"--batch-env={self.batch_env}")
+        if self.launch:
+            before.append(f"--accelerate-config={self.launch}")
         return before, ["--", *self.arguments] if self.arguments else []
 
     def describe(self, error: BaseException) -> str:

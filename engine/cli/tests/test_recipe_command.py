@@ -226,6 +226,20 @@ def test_a_script_is_launched_as_accelerates_config_says(
 
 
 @pytest.mark.usefixtures("own_variables")
+def test_the_commands_that_repeat_an_answer_launch_the_script_so_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, config = tmp_path / "train.py", tmp_path / "four.yaml"
+    script.write_text(ACCELERATED)
+    config.write_text("distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 4\n")
+    given = ["analyze", str(script), "--gpu", "a10", "--current-batch-size", "8", "--json"]
+    assert main([*given, "--accelerate-config", str(config)]) == OK
+    repeated = json.loads(capsys.readouterr().out)["certificate"]
+    assert len(repeated) == 2
+    assert all(f"--accelerate-config={config}" in command for command in repeated)
+
+
+@pytest.mark.usefixtures("own_variables")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
