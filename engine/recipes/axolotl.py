@@ -180,7 +180,7 @@ def _derive(settings: Settings) -> None:
     if settings.value("torch_compile"):
         settings.set("compile", True, "torch_compile")
     evaluates = bool(settings.value("val_set_size")) or "test_datasets" in settings
-    note_evaluation(settings, "val_set_size", runs=evaluates)
+    note_evaluation(settings, "val_set_size", "eval_batch_size", runs=evaluates)
 
 
 def _set_batch(settings: Settings) -> None:

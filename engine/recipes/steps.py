@@ -321,9 +321,17 @@ def need_length(settings: Settings, key: str, why: str) -> None:
         settings.refuse(key, f"{why}; pass --sequence-length")
 
 
-def note_evaluation(settings: Settings, key: str, *, runs: bool) -> None:
-    """Say that evaluation is left out of the answer, where the recipe evaluates."""
+def note_evaluation(settings: Settings, key: str, size_key: str, *, runs: bool) -> None:
+    """Say that evaluation is left out of the answer, where the recipe evaluates.
+
+    Args:
+        settings: The recipe.
+        key: The key that says whether it evaluates.
+        size_key: The key of the batch size that it evaluates with.
+        runs: Whether it evaluates.
+    """
     if runs and "eval_batch_size" not in settings.given:
+        size = f" {settings.written[size_key]}" if size_key in settings else ""
         settings.note(
-            f"Evaluation ({key}) is not in the answer; --eval-batch-size adds it, on one GPU."
+            f"Evaluation ({key}) is not in the answer; --eval-batch-size{size} adds it, on one GPU."
         )

@@ -109,7 +109,8 @@ def set_trainer_step(settings: Settings) -> None:
     set_optimizer(settings, "adafactor" if adafactor else settings.value("optim"), key)
     check_optimizer_arguments(settings, "optim_args")
     strategy = settings.value("evaluation_strategy") or settings.value("eval_strategy")
-    note_evaluation(settings, "eval_strategy", runs=strategy not in ("no", None, False))
+    evaluates = strategy not in ("no", None, False)
+    note_evaluation(settings, "eval_strategy", "per_device_eval_batch_size", runs=evaluates)
 
 
 def checkpoints(settings: Settings) -> bool:

@@ -336,3 +336,18 @@ def test_the_framework_can_be_said() -> None:
     assert parse_recipe("model_name_or_path: org/name\n", {}, "trl").framework.name == "trl"
     with pytest.raises(Exception, match="'nemo' is not read"):
         parse_recipe(AXOLOTL, {}, "nemo")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{TRL}eval_strategy: steps\nper_device_eval_batch_size: 16\n", "size 16 adds"),
+        (f"{TRL}eval_strategy: steps\n", "size adds"),
+        (f"{AXOLOTL}val_set_size: 0.1\neval_batch_size: 2\n", "size 2 adds"),
+        (f"{TRL}per_device_eval_batch_size: 16\n", ""),
+    ],
+)
+def test_a_recipe_that_evaluates_is_told_how_to_have_it_predicted(text: str, said: str) -> None:
+    notes = [note for note in parse_recipe(text).notes if note.startswith("Evaluation")]
+    assert len(notes) == bool(said)
+    assert all(f"--eval-batch-{said} it" in note for note in notes)
