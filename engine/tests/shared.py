@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -32,6 +33,13 @@ def small_workload(model: str, **fields: Any) -> Workload:
 def slow(*values: object) -> Any:
     """Values for a slow test, in a sweep of which others are fast tests."""
     return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def rest_slow(values: Iterable[object], fast: int = 1) -> list[Any]:
+    """A sweep whose first values are for fast tests, and the others for slow ones."""
+    every = list(values)
+    rest = (slow(*one) if isinstance(one, tuple) else slow(one) for one in every[fast:])
+    return [*every[:fast], *rest]
 
 
 def step_of(seconds: float) -> StepTime:

@@ -9,6 +9,7 @@ import pytest
 from engine.script.program import Program
 from engine.script.tests.scripts import A10
 from engine.script.trace import Followed, follow
+from engine.tests.shared import slow
 
 pytestmark = pytest.mark.torch
 
@@ -52,7 +53,7 @@ def test_a_long_evaluation_takes_no_longer_than_a_short_one(tmp_path: Path) -> N
     assert long.trace.sizes == short.trace.sizes
 
 
-@pytest.mark.parametrize("keeps", ["kept.append(out)", "kept.append(out.cpu())"])
+@pytest.mark.parametrize("keeps", ["kept.append(out)", slow("kept.append(out.cpu())")])
 def test_one_that_keeps_something_of_each_batch_is_traced_to_its_end(
     tmp_path: Path, keeps: str
 ) -> None:
@@ -60,7 +61,7 @@ def test_one_that_keeps_something_of_each_batch_is_traced_to_its_end(
     assert long.values.operators >= short.values.operators + 10
 
 
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("at", [1, slow(2)])
 def test_one_in_a_later_step_takes_no_longer_either(tmp_path: Path, at: int) -> None:
     short, long = traced(tmp_path, 10, at=at), traced(tmp_path, 200, at=at)
     assert long.values.operators == short.values.operators

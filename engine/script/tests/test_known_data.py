@@ -11,6 +11,7 @@ from engine.allocator.caching import ALLOCATE
 from engine.script.program import Program
 from engine.script.tests.scripts import A10
 from engine.script.trace import trace_script
+from engine.tests.shared import rest_slow, slow
 from engine.tracing.lowering import CudaBehaviour
 from engine.tracing.trace import Trace
 
@@ -28,16 +29,16 @@ for _ in range(6):
     loss.backward()
     optimizer.step()
 """
-_CAUSAL = {
-    "given": "nn.Transformer.generate_square_subsequent_mask(n).cuda()",
-    "logarithm": "torch.log(torch.tril(torch.ones(n, n))).cuda()",
-    "in place": "torch.full((n, n), float('-inf'), device='cuda').triu_(1)",
-    "on the GPU": "torch.triu(torch.full((n, n), float('-inf'), device='cuda'), diagonal=1)",
-    "filled": (
+_GIVEN = "nn.Transformer.generate_square_subsequent_mask(n).cuda()"
+_CAUSAL = [
+    (
         "(torch.triu(torch.ones(n, n)) == 1).transpose(0, 1).float(); "
         "mask = mask.masked_fill(mask == 0, float('-inf')).masked_fill(mask == 1, 0.0).cuda()"
     ),
-}
+    "torch.log(torch.tril(torch.ones(n, n))).cuda()",
+    "torch.full((n, n), float('-inf'), device='cuda').triu_(1)",
+    "torch.triu(torch.full((n, n), float('-inf'), device='cuda'), diagonal=1)",
+]
 _OTHER = "torch.triu(torch.full((n, n), float('-inf')), diagonal=2).cuda()"
 """Each token also sees the next one."""
 
@@ -50,14 +51,22 @@ def _sizes(folder: Path, mask: str) -> list[int]:
     return [trace.sizes[one] for kind, one in trace.events[trace.last_step :] if kind == ALLOCATE]
 
 
-@pytest.mark.parametrize("mask", [mask for name, mask in _CAUSAL.items() if name != "given"])
-def test_a_causal_mask_is_known_however_it_is_written(tmp_path: Path, mask: str) -> None:
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
+    """The sizes with a causal mask of PyTorch's own."""
+    return _sizes(tmp_path_factory.mktemp("given"), _GIVEN)
+
+
+@pytest.mark.parametrize("mask", rest_slow(_CAUSAL))
+def test_a_causal_mask_is_known_however_it_is_written(
+    tmp_path: Path, mask: str, given: list[int]
+) -> None:
     """``nn.TransformerEncoder`` compares it with its own, and attends in another way."""
-    assert _sizes(tmp_path, mask) == _sizes(tmp_path, _CAUSAL["given"])
+    assert _sizes(tmp_path, mask) == given
 
 
-def test_another_triangle_is_no_causal_mask(tmp_path: Path) -> None:
-    assert _sizes(tmp_path, _OTHER) != _sizes(tmp_path, _CAUSAL["given"])
+def test_another_triangle_is_no_causal_mask(tmp_path: Path, given: list[int]) -> None:
+    assert _sizes(tmp_path, _OTHER) != given
 
 
 def test_a_data_set_is_sorted_by_the_labels_of_its_file(tmp_path: Path) -> None:
@@ -129,7 +138,7 @@ for x in DataLoader(data, int(sys.argv[2]), collate_fn=collate):
 """
 
 
-@pytest.mark.parametrize("behaviour", [None, A10], ids=["CPU", "GPU"])
+@pytest.mark.parametrize("behaviour", [slow(None), A10], ids=["CPU", "GPU"])
 def test_a_step_may_use_what_its_data_made_and_kept(
     tmp_path: Path, behaviour: CudaBehaviour | None
 ) -> None:
@@ -175,9 +184,9 @@ for x, y in DataLoader(Data(), int(sys.argv[2])):
 @pytest.mark.parametrize(
     "sample",
     [
-        "x.to(device), torch.tensor(y, device=device)",
-        "x.cuda(), torch.tensor(y).to(device, non_blocking=True)",
-        "torch.zeros(64, device=device) + x.to(device), torch.as_tensor(y, device='cuda')",
+        slow("x.to(device), torch.tensor(y, device=device)"),
+        slow("x.cuda(), torch.tensor(y).to(device, non_blocking=True)"),
+        slow("torch.zeros(64, device=device) + x.to(device), torch.as_tensor(y, device='cuda')"),
         "(x / 2).to(device=device, dtype=torch.float16).float(), torch.LongTensor([y]).cuda()[0]",
     ],
 )

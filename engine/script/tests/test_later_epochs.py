@@ -15,6 +15,7 @@ from engine.script.request import ScriptRequest
 from engine.script.tests.scripts import A10
 from engine.script.trace import follow_script
 from engine.script_analysis import predict_script
+from engine.tests.shared import slow
 
 pytestmark = pytest.mark.torch
 
@@ -26,7 +27,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 W = 128
-loader = DataLoader(TensorDataset(torch.randn(64, W)), batch_size=4)
+loader = DataLoader(TensorDataset(torch.randn(8, W)), batch_size=4)
 if len(sys.argv) > 1:
     loader = DataLoader(loader.dataset, batch_size=int(sys.argv[2]))
 first, last = nn.Linear(W, W).cuda(), nn.Linear(W, W).cuda()
@@ -62,41 +63,41 @@ def more(run: WholeRun) -> int:
 
 
 def test_inputs_that_grow_with_the_epoch_count_at_their_largest(tmp_path: Path) -> None:
-    run = follow_script(program(tmp_path, "rows = 1 + 2 * epoch"), 64, A10)
+    run = follow_script(program(tmp_path, "rows = 1 + 2 * epoch"), 8, A10)
     # At least input, hidden layer and output of eleven times the rows, of which one had been seen.
-    assert more(run) >= 3 * 10 * 64 * WIDTH * 4
+    assert more(run) >= 3 * 10 * 8 * WIDTH * 4
 
 
 @pytest.mark.parametrize(
     "draw",
     [
         "random.randint(1, 11)",
-        "random.randrange(1, 12)",
-        "random.choice([1, 11, 2])",
-        "numpy.random.randint(1, 12)",
+        slow("random.randrange(1, 12)"),
+        slow("random.choice([1, 11, 2])"),
+        slow("numpy.random.randint(1, 12)"),
         "int(numpy.random.choice([1, 11, 2]))",
-        "int(torch.randint(1, 12, (1,)))",
+        slow("int(torch.randint(1, 12, (1,)))"),
         "torch.randint(high=12, low=1, size=(1,)).item()",
-        "randint(1, 11)",
+        slow("randint(1, 11)"),
     ],
 )
 def test_sizes_that_are_drawn_count_at_their_largest(tmp_path: Path, draw: str) -> None:
     """As detectors draw the size of the next batch; the traced steps draw small ones here."""
     changes = f"import random, numpy; from random import randint; rows = {draw} if epoch else 1"
-    run = follow_script(program(tmp_path, changes), 64, A10)
-    assert more(run) >= 3 * 10 * 64 * WIDTH * 4
+    run = follow_script(program(tmp_path, changes), 8, A10)
+    assert more(run) >= 3 * 10 * 8 * WIDTH * 4
 
 
 def test_sizes_that_are_drawn_count_at_their_largest_in_a_single_epoch(tmp_path: Path) -> None:
     draws = "import random; rows = random.choice([1, 11 if number > 2 else 1])"
-    run = follow_script(program(tmp_path, each=draws, epochs=1), 64, A10)
-    assert more(run) >= 3 * 10 * 64 * WIDTH * 4
+    run = follow_script(program(tmp_path, each=draws, epochs=1), 8, A10)
+    assert more(run) >= 3 * 10 * 8 * WIDTH * 4
 
 
 def test_a_single_epoch_that_draws_no_sizes_ends_with_the_traced_steps(tmp_path: Path) -> None:
     seeds = "import random; torch.manual_seed(random.randint(0, 9))"
     each = "random.random(); rows = 11 if number > 2 else 1"
-    run = follow_script(program(tmp_path, seeds, each=each, epochs=1), 64, A10)
+    run = follow_script(program(tmp_path, seeds, each=each, epochs=1), 8, A10)
     assert more(run) <= 0
 
 
@@ -104,14 +105,14 @@ def test_a_line_that_draws_until_a_number_suits_goes_on(tmp_path: Path) -> None:
     changes = (
         "import random\n    while random.randint(0, 9) == 9: pass\n    random.choice(['a', 'b'])"
     )
-    run = follow_script(program(tmp_path, changes), 64, A10)
+    run = follow_script(program(tmp_path, changes), 8, A10)
     assert more(run) <= 0
     assert run.left == ""
 
 
-@pytest.mark.parametrize("accumulates", [1, 4])
+@pytest.mark.parametrize("accumulates", [1, slow(4)])
 def test_steps_that_stay_the_same_need_no_more(tmp_path: Path, accumulates: int) -> None:
-    run = follow_script(program(tmp_path, accumulates=accumulates), 64, A10)
+    run = follow_script(program(tmp_path, accumulates=accumulates), 8, A10)
     assert more(run) <= 0
     assert run.left == ""
 
@@ -123,8 +124,8 @@ def test_a_layer_that_is_thawed_brings_its_gradient_and_momentum(tmp_path: Path)
 
 
 def test_outputs_that_are_kept_between_epochs_count(tmp_path: Path) -> None:
-    run = follow_script(program(tmp_path, after="kept.append(out.detach())"), 64, A10)
-    assert more(run) >= 4 * 64 * WIDTH * 4
+    run = follow_script(program(tmp_path, after="kept.append(out.detach())"), 8, A10)
+    assert more(run) >= 4 * 8 * WIDTH * 4
 
 
 def test_an_answer_names_the_later_step_and_counts_it(tmp_path: Path) -> None:
@@ -180,9 +181,9 @@ LOOKS_AGAIN = """
 
 
 def test_training_data_are_evaluated_where_another_place_reads_them(tmp_path: Path) -> None:
-    run = follow_script(program(tmp_path, after=LOOKS_AGAIN), 64, A10)
+    run = follow_script(program(tmp_path, after=LOOKS_AGAIN), 8, A10)
     # Fifty times the input, and two outputs of it.
-    assert run.peaks[PhaseName.EVALUATION].device >= 3 * 50 * 64 * WIDTH * 4
+    assert run.peaks[PhaseName.EVALUATION].device >= 3 * 50 * 8 * WIDTH * 4
     assert run.batches == 1
     assert more(run) <= 0
     assert run.left == ""
@@ -201,7 +202,7 @@ PROBES = """
 
 
 def test_a_second_stage_of_training_is_no_evaluation(tmp_path: Path) -> None:
-    run = follow_script(program(tmp_path, after=PROBES), 64, A10)
+    run = follow_script(program(tmp_path, after=PROBES), 8, A10)
     assert PhaseName.EVALUATION not in run.peaks
     assert more(run) >= 2 * 100 * WIDTH * WIDTH * 4
 
@@ -219,5 +220,5 @@ COUNTS = """
 
 def test_code_that_counts_batches_does_not_wait_for_those_that_are_cut(tmp_path: Path) -> None:
     made = "others = DataLoader(TensorDataset(torch.randn(400, W)), batch_size=4)"
-    run = follow_script(program(tmp_path, made, after=COUNTS), 64, A10)
+    run = follow_script(program(tmp_path, made, after=COUNTS), 8, A10)
     assert (run.batches, run.left) == (100, "")

@@ -44,8 +44,13 @@ def make_step(batch_size):
 class TestPredicted:
     """Predicted for a catalogue GPU."""
 
-    def test_python_gets_the_same_kind_of_answer_as_for_a_model(self) -> None:
-        result = engine.analyze(my_training.make_step, gpu="t4", batch_multiple=256)
+    @pytest.fixture(scope="class")
+    def result(self) -> AnalysisResult:
+        return engine.analyze(my_training.make_step, gpu="t4", batch_multiple=256)
+
+    def test_python_gets_the_same_kind_of_answer_as_for_a_model(
+        self, result: AnalysisResult
+    ) -> None:
         assert result.source is Source.PREDICTED
         assert result.next_batch_size_fails
         assert result.next_batch_size == result.largest_batch_size + 256
@@ -56,8 +61,7 @@ class TestPredicted:
         assert any("Nothing was run" in caveat for caveat in result.caveats)
         json.dumps(result.to_dict())
 
-    def test_the_answer_knows_the_optimizer_step(self) -> None:
-        result = engine.analyze(my_training.make_step, gpu="t4", batch_multiple=256)
+    def test_the_answer_knows_the_optimizer_step(self, result: AnalysisResult) -> None:
         assert result.optimizer_step == OptimizerStep(["AdamW"], 1, 1, gpus=1)
 
     def test_code_that_cannot_be_predicted_gives_no_number(
@@ -166,6 +170,7 @@ class TestAnyGpu:
         with pytest.raises(DoesNotFit, match=r"make_step fits on no .+ The nearest is NVIDIA"):
             engine.analyze(written(folder, code).name, gpu="any")
 
+    @pytest.mark.slow
     def test_a_lab_gets_the_analysis_of_the_chosen_gpu(self, folder: Path) -> None:
         request = ScriptRequest.parse(linear(folder), {"gpu": "any", "most_usd_per_hour": 5})
         result = analyze_script(request, lambda _: None)
@@ -173,6 +178,7 @@ class TestAnyGpu:
         assert GPUS[stored.gpu].display_name == result.gpu.name
         assert stored.most_usd_per_hour is None
 
+    @pytest.mark.slow
     def test_a_limit_that_none_keeps_is_refused(self, folder: Path) -> None:
         asked = {"gpu": "any", "most_usd_per_hour": 0.0001}
         with pytest.raises(InvalidInput, match="no GPU that fits costs so little"):

@@ -106,8 +106,8 @@ class TestTheTrace:
         if program.automatic:
             program, own = found_loaders(program, A10)
             assert own == 8
-        expected = trace_script(loop(tmp_path), 32, A10)
-        assert trace_script(program, 32, A10).sizes == expected.sizes
+        expected = trace_script(loop(tmp_path), 12, A10)
+        assert trace_script(program, 12, A10).sizes == expected.sizes
 
     def test_the_loader_that_feeds_the_steps_is_told_from_others(self, tmp_path: Path) -> None:
         other = "other = DataLoader(TensorDataset(torch.randn(9, 9)), 3); next(iter(other))"
@@ -248,7 +248,8 @@ class TestWhatIsRefused:
         with pytest.raises(ScriptFailed, match=r"the first training step.*train\.py, line 14"):
             trace_script(program, 2, None)
 
-    @pytest.mark.parametrize("size", ["10 + int(loss * 100)", slow("1 + 9 * (loss.item() > 0.5)")])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("size", ["10 + int(loss * 100)", "1 + 9 * (loss.item() > 0.5)"])
     def test_a_value_that_decides_is_told_with_its_line(self, tmp_path: Path, size: str) -> None:
         program = loop(tmp_path, f"torch.ones({size})")
         with pytest.raises(CannotTrace, match=r"train\.py, line 25"):

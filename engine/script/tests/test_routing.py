@@ -11,7 +11,7 @@ from engine.measurement.protocol import TrialOrder
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.tests.scripts import A10, written
 from engine.script.trace import trace_script
-from engine.tests.shared import slow
+from engine.tests.shared import rest_slow, slow
 
 MIXTURE = """
 import torch
@@ -92,9 +92,8 @@ MAX = "self.gate(x).softmax(-1).max(-1, keepdim=True)"
 @pytest.mark.parametrize(
     ("choosing", "selecting"),
     [
-        *((TOPK, selecting) for selecting in WAYS.values()),
-        (MAX, WHERE),
-        *(slow(MAX, selecting) for selecting in WAYS.values() if selecting != WHERE),
+        *rest_slow(((TOPK, selecting) for selecting in WAYS.values()), fast=2),
+        *(slow(MAX, selecting) for selecting in WAYS.values()),
     ],
     ids=[*WAYS, *(f"{name} of the maximum" for name in WAYS)],
 )

@@ -11,6 +11,7 @@ from engine.script.factory import ScriptFailed
 from engine.script.program import Program
 from engine.script.tests.scripts import A10
 from engine.script.trace import trace_script
+from engine.tests.shared import slow
 from engine.tracing.trace import Trace
 
 _TRAINING = """
@@ -34,7 +35,7 @@ _BATCHES = "[torch.rand(64, 256) for _ in range(8)]"
 
 _PLOTS = """
 def draw(images):
-    for image in images.float().cpu():
+    for image in images[:4].float().cpu():
         (image * 255).clamp(0, 255).numpy().mean()
 """
 _LOGS = """
@@ -88,7 +89,7 @@ def _traced(folder: Path, before: str = "", last: str = "pass", batches: str = _
     [
         (_PLOTS, "threading.Thread(target=draw, args=(batch,), daemon=True).start()", 1),
         (_LOGS, "losses.put(batch)", 2),  # it has the last one until there is another
-        (_POOL, "pool.submit(norm, batch)", 1),
+        slow(_POOL, "pool.submit(norm, batch)", 1),
     ],
     ids=["plots", "logs", "pool"],
 )

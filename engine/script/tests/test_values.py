@@ -16,6 +16,7 @@ from engine.script.factory import Factory
 from engine.script.tests.scripts import A10, on_a10, written
 from engine.script.trace import CannotTrace, trace_script
 from engine.script.values import placeholders
+from engine.tests.shared import slow
 
 READING = """
 import torch
@@ -85,7 +86,7 @@ SAME_EITHER_WAY = {
     "        loss = -normal.log_prob(normal.sample()).mean()",
     "truncated initial weights": f"{PLAIN}; nn.init.trunc_normal_(model[0].weight, std=0.02)",
 }
-TAKES_SECONDS = {"truncated initial weights"}
+TAKES_SECONDS = {"truncated initial weights", "a loader"}
 
 
 @pytest.mark.parametrize(
@@ -107,11 +108,11 @@ def test_reading_values_leaves_memory_equal_to_a_real_step(folder: Path, body: s
 @pytest.mark.parametrize(
     ("body", "line"),
     [
-        (f"{PLAIN}\n        for _ in range(int(loss)): loss = loss + 1", r"range\(int\(loss"),
+        slow(f"{PLAIN}\n        for _ in range(int(loss)): loss = loss + 1", r"range\(int\(loss"),
         (f"{PLAIN}\n        if loss.item() > 5: loss = loss * 2", r"loss\.item\(\) > 5"),
         (f"{PLAIN}\n        print(torch.zeros(loss.long().item()))", r"print\(torch.zeros"),
         # With the other value it runs far longer
-        (
+        slow(
             f"{PLAIN}\n        times = 99 if loss.item() > 5 else 1\n"
             "        for _ in range(times): loss = loss + model(x).sum()",
             r"loss\.item\(\) > 5",
@@ -159,7 +160,14 @@ TAKES_MOST_WHERE = {
 }
 
 
-@pytest.mark.parametrize(("body", "count"), TAKES_MOST_WHERE.values(), ids=TAKES_MOST_WHERE)
+FAST = ("a truth", "codes that died")
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [case if name in FAST else slow(*case) for name, case in TAKES_MOST_WHERE.items()],
+    ids=TAKES_MOST_WHERE,
+)
 def test_of_two_truths_and_of_counts_those_that_take_most_are_predicted(
     folder: Path, body: str, count: str | None
 ) -> None:
@@ -196,10 +204,10 @@ FIRST_OF_EACH = "argmax(1) + torch.arange(0, len(graph), 8)"
     ("best", "picked"),
     [
         (FIRST_OF_EACH, "graph[kept]"),
-        (FIRST_OF_EACH, "graph.index_select(0, kept)"),
-        (FIRST_OF_EACH, "graph.gather(0, kept).clone()"),
-        ("flatten() > -1e9", "graph[kept]"),
-        ("flatten() > -1e9", "graph.masked_select(kept)"),
+        slow(FIRST_OF_EACH, "graph.index_select(0, kept)"),
+        slow(FIRST_OF_EACH, "graph.gather(0, kept).clone()"),
+        slow("flatten() > -1e9", "graph[kept]"),
+        slow("flatten() > -1e9", "graph.masked_select(kept)"),
     ],
 )
 def test_what_is_picked_from_known_numbers_is_at_most_the_largest(
@@ -392,7 +400,7 @@ def test_lines_that_only_print_are_compared_together(folder: Path, traced: list[
     ("loss", "sizes"),
     [
         ("(out @ out.T).sum()", [2, 2, 2, 3, 4, 67]),  # a square
-        ("out.sum() if batch_size < 64 else out.exp().sum()", [2, 2, 2, 3, 8, 67]),  # no rule
+        slow("out.sum() if batch_size < 64 else out.exp().sum()", [2, 2, 2, 3, 8, 67]),  # no rule
         ("out.sum()", [2, 3, 67]),
     ],
 )
