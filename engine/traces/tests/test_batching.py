@@ -45,7 +45,7 @@ def speed(workload: Workload, batch_size: int) -> float:
 
 
 @small
-@pytest.mark.parametrize("batching", ["longest", "bucketed", "max-tokens"])
+@pytest.mark.parametrize("batching", ["longest", slow("bucketed"), "max-tokens"])
 def test_a_padded_batch_is_equal_to_the_byte(batching: str) -> None:
     predicted, measured = predicted_and_measured(gpt2(batching))
     assert predicted == measured
@@ -104,7 +104,7 @@ FLASH = {"precision": "bf16-mixed", "attention": "flash"}
     ("model", "fields"),
     [
         ("gpt2", {}),
-        ("llama-3.2-1b", {"gradient_checkpointing": True}),
+        slow("llama-3.2-1b", {"gradient_checkpointing": True}),
         slow("gpt2", {"gradient_checkpointing": True}),
         slow("llama-3.2-1b", {}),
         slow("qwen3-0.6b", {}),

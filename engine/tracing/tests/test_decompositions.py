@@ -47,7 +47,7 @@ def test_workspaces_are_as_large_as_those_of_lapack(
     [
         ("galore", Source.COMPUTED),
         slow("galore-8bit", Source.COMPUTED),
-        ("soap", Source.COMPUTED),
+        slow("soap", Source.COMPUTED),
         ("apollo", Source.PREDICTED),
         slow("shampoo", Source.PREDICTED),
         ("adamw", Source.PREDICTED),

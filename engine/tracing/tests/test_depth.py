@@ -236,14 +236,14 @@ def test_a_model_that_needs_all_of_its_blocks_is_traced_whole_and_says_why(
 
 @small
 @pytest.mark.parametrize(
-    ("extra", "how"),
+    ("blocks", "extra", "how"),
     [
-        (lambda blocks: 256 if blocks > 3 else 0, "with 4 to 6 blocks in place of 16"),
-        (lambda blocks: 256 * blocks**2, "as a whole, since"),
+        slow(16, lambda blocks: 256 if blocks > 3 else 0, "with 4 to 6 blocks in place of 16"),
+        (9, lambda blocks: 256 * blocks**2, "as a whole, since"),
     ],
 )
 def test_what_deeper_models_alone_do_is_found_by_tracing_one(
-    monkeypatch: pytest.MonkeyPatch, extra: Callable[[int], int], how: str
+    monkeypatch: pytest.MonkeyPatch, blocks: int, extra: Callable[[int], int], how: str
 ) -> None:
     """A step makes a tensor more, of a size that depends on the number of blocks."""
     forward = BertEncoder.forward
@@ -253,7 +253,7 @@ def test_what_deeper_models_alone_do_is_found_by_tracing_one(
             self.extra = states.new_zeros(size)
         return forward(self, states, *args, **kwargs)
 
-    deep(monkeypatch, num_hidden_layers=16)
+    deep(monkeypatch, num_hidden_layers=blocks)
     monkeypatch.setattr(BertEncoder, "forward", with_extra)
     assert assert_same_as_whole(small_workload("bert"), (3,)).startswith(how)
 

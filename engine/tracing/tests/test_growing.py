@@ -10,7 +10,7 @@ from engine.prediction.generation import generation_traces
 from engine.prediction.growing import at_more_lengths
 from engine.step import generating
 from engine.step.generating import Generation
-from engine.tests.shared import small_workload
+from engine.tests.shared import slow, small_workload
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Trace
 
@@ -23,7 +23,7 @@ def traced(model: str, texts: Texts, batch_size: int) -> Trace:
     return generation_traces(small_workload(model), texts, A100, alone=True).at(batch_size)
 
 
-@pytest.mark.parametrize("model", ["llama-3.2-1b", "gemma-3-1b"])
+@pytest.mark.parametrize("model", ["llama-3.2-1b", slow("gemma-3-1b")])
 def test_the_peak_of_tensors_stays_and_all_are_freed_as_before(model: str) -> None:
     trace = traced(model, Texts(16, 60), 2000)
     longer = at_more_lengths(trace)

@@ -14,7 +14,7 @@ from engine.analysis import analyze
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, LargeTensor
 from engine.prediction.timeline import largest_tensors, timeline
-from engine.tests.shared import small_workload
+from engine.tests.shared import slow, small_workload
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
@@ -125,7 +125,7 @@ def test_the_peak_is_never_lost(sizes: list[int], data: st.DataObject) -> None:
 
 
 @small
-@pytest.mark.parametrize("model", ["bert", "gpt2", "resnet"])
+@pytest.mark.parametrize("model", ["bert", "gpt2", slow("resnet")])
 def test_a_real_steps_timeline_has_its_peak_to_the_byte(model: str) -> None:
     step = trace(small_workload(model), 4, cuda_behaviour(8.6))
     drawn = timeline(step)
