@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models", "kept_t
 @pytest.mark.parametrize(
     ("model", "convolves"),
     [
-        ("bert", False),
         ("resnet", True),
+        pytest.param("bert", False, marks=pytest.mark.slow),
         *(
             pytest.param(name, True, marks=pytest.mark.slow)
             for name in ("vit-b", "whisper", "clip")

@@ -22,7 +22,7 @@ from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.step_time import step_work
 from engine.prediction.tests.test_step_time import product, work
 from engine.prediction.work import StepWork
-from engine.tests.shared import small_workload
+from engine.tests.shared import slow, small_workload
 
 H100 = GPUS["h100"]
 small = pytest.mark.usefixtures("small_models", "kept_traces")
@@ -97,7 +97,7 @@ def test_other_batches_are_predicted_with_the_host_that_a_step_told() -> None:
 
 
 @small
-@pytest.mark.parametrize("changes", [{"gpu": "a100-80gb"}, {"workload": {"model": "gpt2"}}])
+@pytest.mark.parametrize("changes", [slow({"gpu": "a100-80gb"}), {"workload": {"model": "gpt2"}}])
 def test_other_gpus_and_workloads_tell_nothing(changes: dict[str, object]) -> None:
     request = asked()
     assert answered(request, measured(request, 43e-6, **changes)) == answered(request)

@@ -10,6 +10,7 @@ import pytest
 from engine.analysis import analyze
 from engine.interface.request import AnalysisRequest
 from engine.prediction.one_batch import predict_batch
+from engine.tests.shared import slow
 from engine.traces.workloads import KeptTraces
 
 SMALL = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 256}
@@ -31,15 +32,15 @@ OF_THE_SEARCH = (
 @pytest.mark.parametrize(
     "fields",
     [
-        {"config": LLAMA, **LORA, "quantization": "int8", **OTHER_RELEASE},
-        {"config": MIXTRAL, **LORA, "quantization": "nf4", **OTHER_RELEASE},
-        {"config": LLAMA, "method": "dpo", "sequence_length": 16},
         {"config": LLAMA, "optimizer": "paged-adamw-8bit", "sequence_length": 16},
         {"config": LLAMA, "world_size": 4, "parallelism": "fsdp", "sequence_length": 16},
-        {"config": BERT, "eval_batch_size": 4, "sequence_length": 16},
-        {"model": "resnet-18"},
+        slow({"config": LLAMA, **LORA, "quantization": "int8", **OTHER_RELEASE}),
+        slow({"config": MIXTRAL, **LORA, "quantization": "nf4", **OTHER_RELEASE}),
+        slow({"config": LLAMA, "method": "dpo", "sequence_length": 16}),
+        slow({"config": BERT, "eval_batch_size": 4, "sequence_length": 16}),
+        slow({"model": "resnet-18"}),
     ],
-    ids=["int8", "experts", "dpo", "paged", "fsdp", "evaluation", "convolutions"],
+    ids=["paged", "fsdp", "int8", "experts", "dpo", "evaluation", "convolutions"],
 )
 def test_it_has_the_caveats_of_an_analysis(fields: dict[str, Any]) -> None:
     asked = AnalysisRequest.parse({"gpu": "a10", "current_batch_size": None, **fields})

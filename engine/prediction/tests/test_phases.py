@@ -162,7 +162,7 @@ class TestTracedPhases:
             slow({"lora_rank": 4, "precision": "bf16-mixed"}),
             {"lora_rank": 4, "quantization": "nf4", "precision": "bf16-mixed"},
             slow({"parallelism": "ddp", "world_size": 4}),
-            {"parallelism": "zero-2", "world_size": 4, "precision": "bf16-mixed"},
+            slow({"parallelism": "zero-2", "world_size": 4, "precision": "bf16-mixed"}),
         ],
         ids=lambda fields: ", ".join(map(str, fields.values())) or "one GPU",
     )
@@ -195,6 +195,7 @@ class TestTracedPhases:
         assert there.peak_device_bytes < evaluation.peak_device_bytes
         assert there.peak_host_bytes == pytest.approx(2 * evaluation.peak_host_bytes, rel=0.02)
 
+    @pytest.mark.slow
     def test_completions_are_a_phase_of_their_own(self) -> None:
         workload = Workload.parse(
             {"model": "qwen3-0.6b", "method": "grpo", "sequence_length": 32, "completion_length": 8}

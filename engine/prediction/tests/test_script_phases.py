@@ -89,8 +89,8 @@ class TestFollowed:
         assert loading.host >= WEIGHT
 
     def test_an_evaluation_is_as_large_as_its_own_batch(self, tmp_path: Path) -> None:
-        large = followed(written(tmp_path, eval_samples=256, eval_batch=64))
-        small = followed(written(tmp_path, eval_samples=64, eval_batch=8))
+        large = followed(written(tmp_path, eval_samples=128, eval_batch=64))
+        small = followed(written(tmp_path, eval_samples=16, eval_batch=8))
         more = large.peaks[PhaseName.EVALUATION].device - small.peaks[PhaseName.EVALUATION].device
         # Input, hidden layer and its ReLU, and the output of the batch before.
         assert more == 4 * (64 - 8) * WIDTH * 4
@@ -98,12 +98,12 @@ class TestFollowed:
         assert large.peaks[PhaseName.EVALUATION].device > step
 
     def test_what_each_batch_keeps_adds_up_to_the_last_one(self, tmp_path: Path) -> None:
-        kept = {"keeps": "kept.append(out)", "eval_samples": 8 * 30}
+        kept = {"keeps": "kept.append(out)", "eval_samples": 8 * 12}
         run = followed(written(tmp_path, **kept))
-        without = followed(written(tmp_path, eval_samples=8 * 30))
+        without = followed(written(tmp_path, eval_samples=8 * 12))
         assert run.grows
         more = run.peaks[PhaseName.EVALUATION].device - without.peaks[PhaseName.EVALUATION].device
-        assert more == pytest.approx(29 * 8 * WIDTH * 4, abs=8 * WIDTH * 4)
+        assert more == pytest.approx(11 * 8 * WIDTH * 4, abs=8 * WIDTH * 4)
 
     def test_a_script_that_ends_without_either_says_nothing_else(self, tmp_path: Path) -> None:
         program = written(tmp_path)

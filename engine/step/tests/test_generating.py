@@ -97,7 +97,7 @@ def peak_of_ours(workload: Workload, texts: Texts, counted: Any = None) -> int:
         slow("gpt2", {}, Texts(16, 20)),
         slow("gpt2", {}, Texts(16, 60)),
         slow("gemma-3-1b", {}, Texts(8, 100)),
-        ("gemma-3-1b", {}, Texts(100, 8)),
+        slow("gemma-3-1b", {}, Texts(100, 8)),
         slow("qwen3-0.6b", {}, Texts(16, 60)),
         # The encoder's scores decide, then the cache.
         ("t5-small", {}, Texts(200, 8)),
@@ -130,7 +130,7 @@ def test_the_peak_is_that_of_generate(model: str, fields: dict[str, Any], texts:
     assert traced.peak_by_category()[0] == peak_of_ours(workload, texts)
 
 
-@pytest.mark.parametrize("cache_format", [CacheFormat.DYNAMIC, CacheFormat.STATIC])
+@pytest.mark.parametrize("cache_format", [CacheFormat.DYNAMIC, slow(CacheFormat.STATIC)])
 def test_the_cache_has_keys_and_values_of_each_group_of_heads(cache_format: CacheFormat) -> None:
     workload = small_workload("llama-3.2-1b", precision="bf16-true")
     config = workload.preset.config()

@@ -68,7 +68,7 @@ def predicted_and_measured(workload: Workload) -> tuple[int, int]:
                 "gradient_checkpointing": True,
             },
         ),
-        ("qwen3-0.6b", {"method": "distillation", "teacher": "qwen3-8b"}),
+        slow("qwen3-0.6b", {"method": "distillation", "teacher": "qwen3-8b"}),
         slow(
             "qwen3-0.6b",
             {
@@ -134,7 +134,8 @@ def test_two_batch_sizes_give_every_other(method: str) -> None:
     assert traces.at(7).peak_by_category() == trace(workload, 7, None).peak_by_category()
 
 
-@pytest.mark.parametrize("behaviour", [slow(None), A10])
+@pytest.mark.slow
+@pytest.mark.parametrize("behaviour", [None, A10])
 def test_text_by_text_the_steps_of_orpo_grow_with_the_batch(
     behaviour: CudaBehaviour | None,
 ) -> None:
@@ -221,7 +222,7 @@ def test_divergences_are_those_of_all_logits() -> None:
     torch.testing.assert_close(given[1].grad, given[3].grad)
 
 
-@pytest.mark.parametrize(("batches", "decides"), [(1, "the update"), (400, "generation")])
+@pytest.mark.parametrize(("batches", "decides"), [(1, "the update"), slow(400, "generation")])
 def test_the_phase_that_decides_is_told(batches: int, decides: str) -> None:
     workload = small_workload(
         "llama-3.2-1b", method="grpo", completion_length=20, steps_per_generation=batches
