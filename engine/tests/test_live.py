@@ -72,6 +72,7 @@ class TestAFunction:
 
         assert peak(Live.of(make_step)) == peak(Live.of(training()[1]))
 
+    @pytest.mark.slow
     def test_a_trial_for_each_batch_size(self) -> None:
         _, step = training()
         predicted = engine.predict(step, gpu="a10", batch_sizes=[16, 4096])

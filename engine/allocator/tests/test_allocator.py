@@ -339,7 +339,6 @@ STEPS = st.one_of(st.lists(STEP), st.lists(STEP, min_size=40, max_size=120))
 CAPACITIES = st.one_of(st.none(), st.integers(0, 200 * MIB))
 
 
-@settings(deadline=None, max_examples=150)
 @given(STEPS, CAPACITIES)
 def test_the_allocator_agrees_with_the_slow_model(
     steps: list[tuple[int, int]], capacity: int | None

@@ -340,7 +340,6 @@ def agree(fast: CachingAllocator, slow: SlowAllocator, steps: list[tuple[int, in
         assert fast.retries == slow.retries
 
 
-@settings(deadline=None, max_examples=150)
 @given(STEPS, CAPACITIES, st.integers(20, 40))
 def test_unsplit_blocks_agree_with_the_slow_model(
     steps: list[tuple[int, int]], capacity: int | None, max_split_mib: int

@@ -201,7 +201,6 @@ class NaiveExpandable:
         (self.small if any(freed is run for run in self.small.runs) else self.large).free(freed)
 
 
-@settings(deadline=None, max_examples=150)
 @given(STEPS, CAPACITIES, st.one_of(st.none(), st.integers(20, 40)))
 def test_expandable_segments_agree_with_the_slow_model(
     steps: list[tuple[int, int]], capacity: int | None, max_split_mib: int | None

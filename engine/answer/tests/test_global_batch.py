@@ -160,6 +160,7 @@ def test_an_analysis_keeps_the_global_batch() -> None:
 
 
 @pytest.mark.usefixtures("small_models", "kept_traces")
+@pytest.mark.usefixtures("small_models")
 def test_without_a_global_batch_the_change_is_a_caveat() -> None:
     request = ask(sequence_length=32, current_batch_size=1)
     result = analyze_predicted(request, lambda _: None)

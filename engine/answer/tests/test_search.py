@@ -267,7 +267,7 @@ def memory_of(_batch_size: int) -> None:
     """The signature of a made-up memory function."""
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     threshold=st.integers(0, MAX_BATCH_SIZE + 10),
     guess=GUESSES,
@@ -282,7 +282,7 @@ def test_the_worst_case_is_logarithmic(
     assert len(probe.asked) <= 2 * math.ceil(math.log2(MAX_BATCH_SIZE)) + 6
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     threshold=st.integers(0, MAX_BATCH_SIZE + 10),
     expected=st.lists(st.integers(-5, MAX_BATCH_SIZE + 10), min_size=1),

@@ -21,6 +21,7 @@ from engine.core.parsing import bytes_of
 from engine.events import Event, Log
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
+from engine.tests.shared import slow
 
 ENGINE = (sys.executable, "-m", "engine")
 EVAL_ON_A10 = ("--gpu", "a10", "--mode", "eval", "--optimizer", "none")
@@ -302,7 +303,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(
     assert capsys.readouterr() == ("", "interrupted\n")
 
 
-@pytest.mark.parametrize("command", [["devices", "--json"], ["models"], ["--help"]])
+@pytest.mark.parametrize("command", [["devices", "--json"], slow(["models"]), slow(["--help"])])
 def test_a_closed_pipe_ends_without_a_traceback(command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -319,9 +320,9 @@ def test_a_closed_pipe_ends_without_a_traceback(command: list[str]) -> None:
     ("arguments", "status"),
     [
         (["models"], 0),
-        (["models", "--all"], 0),
+        slow(["models", "--all"], 0),
         (["devices", "--json"], 0),
-        (["predict", "bert", "--gpu", "a10", "--batch-size", "0"], 2),
+        slow(["predict", "bert", "--gpu", "a10", "--batch-size", "0"], 2),
     ],
 )
 def test_torch_is_only_loaded_when_needed(arguments: list[str], status: int) -> None:

@@ -120,6 +120,7 @@ def test_without_a_current_batch_nothing_is_measured_in_turn(in_this_process: li
     assert result.timeline
 
 
+@pytest.mark.slow
 def test_trials_from_an_earlier_attempt_are_not_repeated(
     certified: Certified, in_this_process: list[int]
 ) -> None:
@@ -263,7 +264,7 @@ def test_nothing_is_predicted_of_steps_on_a_cpu(certified: Certified) -> None:
 def test_where_nothing_can_be_predicted_trials_find_the_limit_and_the_answer_says_so(
     monkeypatch: pytest.MonkeyPatch, in_this_process: list[int]
 ) -> None:
-    limit = needed(60)
+    limit = needed(20)
 
     def fail(*_: object) -> object:
         def predict(batch_size: int) -> Trial:
@@ -273,7 +274,7 @@ def test_where_nothing_can_be_predicted_trials_find_the_limit_and_the_answer_say
 
     monkeypatch.setattr(measured, "memory_predictor", fail)
     result = answer(current_batch_size=None, memory_limit_bytes=limit)
-    assert result.largest_batch_size == 60
+    assert result.largest_batch_size == 20
     assert result.next_batch_size_fails
     assert result.caveats[0].startswith("The prediction failed on this machine (AttributeError: ")
     assert not any("is predicted" in caveat for caveat in result.caveats)

@@ -141,6 +141,7 @@ def test_a_plan_fetches_the_config_first(her_model: str) -> None:
     assert made.fastest is not None
 
 
+@pytest.mark.slow
 def test_a_check_of_predictions_fetches_the_config_first(
     her_model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

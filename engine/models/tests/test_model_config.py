@@ -328,6 +328,7 @@ def test_a_different_config_does_not_take_a_presets_name() -> None:
         Workload("bert", config=LLAMA)
 
 
+@pytest.mark.usefixtures("small_models")
 def test_a_presets_config_predicts_the_same_as_the_preset() -> None:
     behaviour = cuda_behaviour(8.6)
     given_one = Workload("mine", sequence_length=16, config=PRESETS["distilbert"].config())
@@ -425,7 +426,7 @@ def predict(workload: Workload) -> None:
 
 
 @given(mutated())
-@settings(max_examples=150, deadline=60_000)  # milliseconds, so that none takes minutes
+@settings(deadline=60_000)  # milliseconds, so that none takes minutes
 def test_any_config_is_refused_or_checked(config: dict[str, Any]) -> None:
     try:
         workload = Workload.parse({"config": config})

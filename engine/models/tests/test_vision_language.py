@@ -73,6 +73,7 @@ def workload(config: dict[str, Any], **sizes: int) -> Workload:
             {},
             17 * 169,
             id="idefics3 has 16 tiles and the whole",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             {
