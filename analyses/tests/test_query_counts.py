@@ -137,7 +137,7 @@ QUERIES = {
 """For each address; ``{ids}`` are as many as can be compared, ``{failed}`` is one that failed."""
 
 
-@pytest.mark.parametrize("count", [2, 12])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.slow), 12])
 def test_each_address_takes_its_number_of_database_queries(
     page: Client, member: User, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

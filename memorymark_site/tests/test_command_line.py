@@ -58,6 +58,7 @@ def test_what_django_does_not_know_is_reported(tmp_path: Path) -> None:
     assert "memorymark site help" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_is_one_line(tmp_path: Path) -> None:
     config = "DATABASE_URL=postgres://nobody:secret@127.0.0.1:9/none\n"
     done = _site("migrate", folder=tmp_path, config=config)

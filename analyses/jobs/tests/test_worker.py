@@ -363,7 +363,7 @@ def test_one_engine_serves_one_prediction_after_another(member: User, fake_engin
     assert len({engine.pid for engine in engines if engine}) == 1
 
 
-@pytest.mark.parametrize("behaviour", ["crash", "hang"])
+@pytest.mark.parametrize("behaviour", ["crash", pytest.param("hang", marks=pytest.mark.slow)])
 def test_an_engine_without_a_result_is_not_reused(
     member: User, fake_engine: Behave, settings: Settings, behaviour: str
 ) -> None:

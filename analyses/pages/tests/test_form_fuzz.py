@@ -95,7 +95,7 @@ def test_the_names_are_those_of_the_form(db: None) -> None:
 @example(sent={"model": OTHER_MODEL, "gpu": "a10", "config": '{"model_type": "\\ud800"}'})
 @example(sent={"model": "bert\0", "gpu": "a10", "ask": "compare", "compared_gpus": ["a10", "\0"]})
 @settings(
-    max_examples=40,
+    max_examples=settings().max_examples // 2,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

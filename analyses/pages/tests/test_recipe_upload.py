@@ -210,7 +210,7 @@ def test_the_api_has_it_and_an_analysis_without_one_has_none(page: Client, membe
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=() if path.stem == "axolotl" else pytest.mark.slow)
+        pytest.param(path, marks=() if path.stem == "ms_swift" else pytest.mark.slow)
         for path in sorted(EXAMPLES.glob("*.yaml"))
     ],
     ids=lambda path: path.stem,

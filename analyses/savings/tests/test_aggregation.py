@@ -226,7 +226,7 @@ STEPS = st.tuples(
 
 
 @settings(
-    max_examples=40,
+    max_examples=settings().max_examples // 2,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -57,6 +57,7 @@ def _hundred_guesses_from_ten_networks(name: str = "ada", prefix: str = "192.0.2
         assert throttle.take(throttle.of_sign_in(request, name)) == 0
 
 
+@pytest.mark.slow
 def test_an_account_is_locked_everywhere_after_a_hundred_wrong_passwords(ada: User) -> None:
     for number in range(100):
         assert _try("ada", address=f"192.0.2.{number // 10}").status_code == 200

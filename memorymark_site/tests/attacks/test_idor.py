@@ -110,7 +110,10 @@ def test_the_walk_covers_some_addresses() -> None:
     assert len(HERS_ALONE) >= 12
 
 
-@pytest.mark.parametrize("name", ["other", "viewer", "admin"])
+@pytest.mark.parametrize(
+    "name",
+    ["other", *(pytest.param(name, marks=pytest.mark.slow) for name in ("viewer", "admin"))],
+)
 def test_no_page_shows_another_members_private_data(lab: Lab, name: str) -> None:
     """Every page and API list, as another member; an admin sees her address."""
     for route, methods in (PAGES | API).items():
