@@ -112,7 +112,7 @@ hypothesis.settings.register_profile(
     "same-examples",  # a test that passed passes again until the code changes
     deadline=None,
     derandomize=True,
-    max_examples=50,  # .ci/nightly looks for new ones
+    max_examples=25,  # .ci/nightly looks for new ones
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile(
