@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from e2e import doing
 from e2e.browsing import Watch
@@ -37,10 +37,7 @@ def test_new_analyses_use_the_prices_an_admin_sets(
     site: Site, member: Account, open_page: Open, watch: Watch
 ) -> None:
     admin = open_page(site, Account(ADMIN, ADMIN_PASSWORD))
-    admin.goto("/lab/")
-    admin.get_by_label("Hours per run").fill("3")
-    admin.get_by_role("button", name="Save", exact=True).click()
-    expect(admin.get_by_text("Saved. Changes apply to new analyses only.")).to_be_visible()
+    hours = _set_hours(admin, "3")
     _set_price(admin, "NVIDIA L40S", "1.25")
     admin.goto("/gpus/price/?gpu=l4")  # as a new tab has it, without the table around it
     look(admin, "price")
@@ -56,6 +53,10 @@ def test_new_analyses_use_the_prices_an_admin_sets(
     page.goto("/lab/")
     expect(page.get_by_role("heading", name="You don't have permission")).to_be_visible()
     look(page, "not-allowed")
+    # Answers and plans depend on them, and other tests share those of earlier tests.
+    _set_hours(admin, hours)
+    for gpu in ("NVIDIA L40S", "NVIDIA L4"):
+        _reset_price(admin, gpu)
 
 
 def test_a_phone_reaches_every_page_by_the_menu(site: Site, open_page: Open) -> None:
@@ -74,11 +75,34 @@ def test_a_phone_reaches_every_page_by_the_menu(site: Site, open_page: Open) -> 
     doing.sign_out(page)
 
 
-def _set_price(page: Page, gpu: str, price: str) -> None:
+def _set_hours(page: Page, hours: str) -> str:
+    """Set the lab's hours per run; returns what they were."""
+    page.goto("/lab/")
+    field = page.get_by_label("Hours per run")
+    before = field.input_value()
+    field.fill(hours)
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_text("Saved. Changes apply to new analyses only.")).to_be_visible()
+    return before
+
+
+def _edit_price(page: Page, gpu: str) -> Locator:
+    """Open the form of a GPU's price in its table; returns the row."""
     page.goto("/gpus/")
     page.locator("summary", has_text="Data centre").click()
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=gpu, exact=True))
     row.get_by_role("link", name=f"Edit the price of {gpu}").click()
+    return row
+
+
+def _reset_price(page: Page, gpu: str) -> None:
+    row = _edit_price(page, gpu)
+    row.get_by_role("button", name="Reset to").click()
+    expect(row).to_contain_text("catalogue price")
+
+
+def _set_price(page: Page, gpu: str, price: str) -> None:
+    row = _edit_price(page, gpu)
     row.get_by_label("USD per GPU-hour").fill(price)
     row.get_by_role("button", name="Save").click()
     expect(row).to_contain_text("lab price")
