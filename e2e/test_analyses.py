@@ -81,7 +81,8 @@ def test_adopting_a_recommendation_turns_its_savings_from_potential_to_realised(
     page = open_page(site, member, **PHONE)
     pk = doing.analyze(page, **doing.SAMPLE)
     verdict = doing.wait_for_verdict(page)
-    assert re.search(r"[Bb]atch [\d,]+", verdict)
+    # The plan may be there already: other tests share the sample.
+    assert re.search(r"[Bb]atch [\d,]+|^Switch to ", verdict)
     (row,) = [r for r in _csv(page, "/savings/analyses.csv") if r["analysis"] == str(pk)]
     saving = float(row["usd_per_year"])
     assert saving > 0

@@ -39,7 +39,7 @@ def test_whether_it_fits_is_answered_in_the_first_word(
 
     def check(batch: int, first: str) -> None:
         page.goto("/new/?ask=fit")
-        doing.fill(page, "model", "bert")
+        doing.fill(page, "model", doing.SAMPLE["model"])
         page.get_by_label("Batch to check").fill(str(batch))
         expect(page.locator(".preview-headline")).to_have_text(
             re.compile(f"^{first}[,:] "), timeout=doing.ANSWER_MS
@@ -48,12 +48,12 @@ def test_whether_it_fits_is_answered_in_the_first_word(
         doing.wait_for_verdict(page)
         expect(page.locator("#decision")).to_have_text(re.compile(rf"^\s*{first}[,:] batch "))
 
-    check(16, "Yes")
+    check(int(doing.SAMPLE["current_batch_size"]), "Yes")
     number = urlsplit(page.url).path.strip("/")
     result = page.request.get(f"{site.url}/api/v1/analyses/{number}/").json()["result"]
     assert result["safe_batch_size"] < result["largest_batch_size"]
     check(result["largest_batch_size"], "Maybe")
-    check(2000, "No")
+    check(4000, "No")
 
 
 BEST = (
@@ -77,6 +77,7 @@ def test_which_gpu_is_answered_with_its_condition_its_number_and_three_others(
 def test_no_batch_yet_gets_one_to_start_with(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
     page.goto("/new/")
+    doing.fill(page, "model", doing.SAMPLE["model"])
     no_batch = page.get_by_label("I have no batch yet")
     no_batch.focus()
     page.keyboard.press("Space")

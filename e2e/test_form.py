@@ -27,7 +27,7 @@ CONFIG = {
 
 
 RECIPE = """\
-base_model: meta-llama/Llama-3.2-1B
+base_model: Qwen/Qwen3-0.6B
 adapter: lora
 lora_r: 8
 lora_target_linear: true
@@ -37,7 +37,7 @@ output_dir: out
 """
 
 
-OF_TWO = "model_name_or_path: meta-llama/Llama-3.2-1B\nper_device_train_batch_size: 2\n"
+OF_TWO = "model_name_or_path: Qwen/Qwen3-0.6B\nper_device_train_batch_size: 2\n"
 """LLaMA-Factory has these keys, and TRL."""
 
 
@@ -74,6 +74,8 @@ def test_the_button_is_always_in_sight(
 def test_few_tab_stops_lead_to_the_button(site: Site, member: Account, open_page: Open) -> None:
     page = open_page(site, member)
     page.goto("/new/")
+    for name, value in doing.SAMPLE.items():
+        doing.fill(page, name, value)
     page.get_by_label("Which batch?").focus()
     for _ in range(MAX_TAB_STOPS):
         page.keyboard.press("Tab")
@@ -112,7 +114,7 @@ def test_a_recipe_fills_in_the_form_and_stands_on_the_page_of_its_answer(
     expect(page.locator("[data-filled-in]")).to_contain_text("from a recipe of LLaMA-Factory")
     page.get_by_label("Upload a recipe").set_input_files(_recipe())
     expect(page.locator("[data-filled-in]")).to_contain_text("from a recipe of axolotl 0.18.0")
-    expect(page.get_by_role("combobox", name="Search models")).to_have_value("Llama 3.2 1B")
+    expect(page.get_by_role("combobox", name="Search models")).to_have_value("Qwen3 0.6B")
     expect(page.get_by_label("GPU", exact=True)).to_have_value("l4")
     expect(page.get_by_label("LoRA rank")).to_have_value("8")
     expect(page.locator(".preview-headline")).to_contain_text("it fits", timeout=doing.ANSWER_MS)
@@ -137,7 +139,8 @@ def test_a_recipe_is_read_and_refused_without_javascript(
     expect(page.locator("#id_recipe_error")).to_contain_text("lora_rang: line 8: ")
     page.get_by_label("Upload a recipe").set_input_files(_recipe())
     page.get_by_role("button", name="Analyze").click()
-    expect(page.locator("[name=model][value='llama-3.2-1b']")).to_be_checked()
+    expect(page.locator("[name=model][value='qwen3-0.6b']")).to_be_checked()
+    page.get_by_label("GPU", exact=True).select_option("l4")  # as in the test above
     page.get_by_role("button", name="Analyze").click()
     page.wait_for_url(re.compile(r"/\d+/$"))
     expect(page.locator(".lead")).to_contain_text("from a recipe of axolotl 0.18.0")

@@ -42,7 +42,7 @@ def run_of(user: str) -> dict[str, Any]:
         reporter="wandb",
         id=f"lab/run-{user}",
         used_bytes=4 * GIB,
-        request={"model": "bert", "current_batch_size": 24, "sequence_length": 256},
+        request={"model": "distilbert", "current_batch_size": 24, "sequence_length": 64},
     )
 
 
@@ -72,10 +72,10 @@ def test_imported_jobs_are_counted_once_and_one_click_fills_in_their_analysis(
     expect(listed).to_contain_text("also reported by W&B")
     expect(listed).to_contain_text("4.0 of 22.1")
     listed.get_by_role("link", name="Analyze").click()
-    expect(page.get_by_role("combobox", name="Search models")).to_have_value("BERT base")
+    expect(page.get_by_role("combobox", name="Search models")).to_have_value("DistilBERT base")
     expect(page.locator("#id_gpu")).to_have_value("a10")
     expect(page.get_by_label("Current batch size")).to_have_value("24")
-    expect(page.locator('[name="sequence_length"]')).to_have_value("256")
+    expect(page.locator('[name="sequence_length"]')).to_have_value("64")
     page.get_by_role("button", name="Analyze", exact=True).click()
     assert doing.wait_for_verdict(page)
 
