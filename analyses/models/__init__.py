@@ -3,6 +3,7 @@
 from analyses.models.analysis import (
     DOES_NOT_FIT,
     OF_A_PROGRAM,
+    OUTCOMES,
     WITH_ANSWER,
     Analysis,
     Decided,
@@ -10,6 +11,7 @@ from analyses.models.analysis import (
     LogLine,
     Trial,
     outcome_of,
+    with_outcome,
 )
 from analyses.models.imports import IdempotencyKey, Push, SpentUnits, TrainingRun, pushed_from
 from analyses.models.jobs import Job, JobKind, Node, Query, QueryKind
@@ -50,6 +52,7 @@ __all__ = [
     "OF_NOTIFICATION",
     "OF_QUERY",
     "OF_SELF_CHECK",
+    "OUTCOMES",
     "SHARED",
     "WITH_ANSWER",
     "AddedGpu",
@@ -93,4 +96,5 @@ __all__ = [
     "Trial",
     "outcome_of",
     "pushed_from",
+    "with_outcome",
 ]

@@ -74,6 +74,16 @@ OF_A_PROGRAM = models.Q(program_hash__gt="")
 DOES_NOT_FIT = models.Q(status=Status.FAILED, failure_code=DoesNotFit.code)
 """The analyses whose answer is that not even the smallest batch fits."""
 
+OUTCOMES = [*Status.choices, (DoesNotFit.code, "Does not fit")]
+"""Outcomes that analyses are searched by, each with its label; one that does not fit has failed
+too, for programs that know no other."""
+
+
+def with_outcome(name: str) -> models.Q:
+    """The analyses with one of :data:`OUTCOMES`."""
+    return DOES_NOT_FIT if name == DoesNotFit.code else models.Q(status=name)
+
+
 WITH_ANSWER = models.Q(status=Status.SUCCEEDED) | (
     DOES_NOT_FIT & models.Q(recommended_batch_size__isnull=False)
 )
@@ -228,7 +238,7 @@ class Analysis(models.Model):
     @property
     def outcome_label(self) -> str:
         """The same in words, as all pages and messages have it."""
-        return "Does not fit" if self.does_not_fit else Status(self.status).label
+        return str(dict(OUTCOMES)[self.outcome])
 
 
 def outcome_of(status: str, failure_code: str) -> str:

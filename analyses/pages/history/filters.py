@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 
 from analyses.formatting import model_name
 from analyses.lab.projects import NO_PROJECT, projects_in_use
-from analyses.models import Analysis, Project, Status
+from analyses.models import OUTCOMES, Analysis, Project, with_outcome
 from analyses.pages.history import columns, in_use
 from analyses.pages.history.groups import GROUPED_BY
 from analyses.pages.history.labels import tags_in_use
@@ -66,9 +66,10 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
     gpu = django_filters.CharFilter(label="GPU", method="on_gpu")
     status = django_filters.ChoiceFilter(
         label="Status",
-        choices=Status.choices,
+        choices=OUTCOMES,
         empty_label="any",
-        error_messages=_one_of(Status.values),
+        method="with_outcome",
+        error_messages=_one_of(name for name, _ in OUTCOMES),
     )
     precision = django_filters.CharFilter(label="Precision", field_name="precision")
     software = django_filters.CharFilter(label="Software", field_name="software")
@@ -100,6 +101,11 @@ class AnalysisFilter(django_filters.FilterSet):  # type: ignore[misc]  # it has 
         if measured_gpu:
             return analyses.filter(gpu=kind, measured_gpu=measured_gpu)
         return analyses.filter(gpu=gpu)
+
+    def with_outcome(
+        self, analyses: QuerySet[Analysis], _name: str, outcome: str
+    ) -> QuerySet[Analysis]:
+        return analyses.filter(with_outcome(outcome))
 
     def of_project(self, analyses: QuerySet[Analysis], _name: str, name: str) -> QuerySet[Analysis]:
         """Keep analyses of one project, or with ``none`` those without any."""

@@ -16,7 +16,7 @@ from django.db.models import Exists, F, Func, Q, QuerySet, lookups
 from django.utils import timezone
 
 from analyses.formatting import model_name
-from analyses.models import OF_A_PROGRAM, Analysis, Note, Project, Status, Tag
+from analyses.models import OF_A_PROGRAM, OUTCOMES, Analysis, Note, Project, Tag, with_outcome
 from analyses.pages.history import in_use
 from analyses.pages.history.columns import VERIFYING, in_order
 from analyses.pages.history.labels import TAGGINGS
@@ -34,6 +34,8 @@ from engine.gpus import LOCAL
 
 NOTHING = Q(pk__in=[])
 
+_OUTCOMES = [name for name, _ in OUTCOMES]
+
 
 class SearchField(forms.CharField):
     """A text of terms."""
@@ -45,9 +47,9 @@ class SearchField(forms.CharField):
             terms = parse(value)
         except UnknownTerm as error:
             raise ValidationError(str(error)) from error
-        unknown = {term.value for term in terms if term.key is Key.STATUS} - set(Status.values)
+        unknown = {term.value for term in terms if term.key is Key.STATUS} - set(_OUTCOMES)
         if unknown:
-            known = ", ".join(Status.values)
+            known = ", ".join(_OUTCOMES)
             raise ValidationError(f"There is no status “{unknown.pop()}”. Use {known}.")
 
 
@@ -247,7 +249,7 @@ _FINDERS: dict[Key, Callable[[str], Q]] = {
     Key.MODEL: _with_model,
     Key.MEMBER: _with_member,
     Key.GPU: _with_gpu,
-    Key.STATUS: lambda word: Q(status=word),
+    Key.STATUS: with_outcome,
     Key.PRECISION: _with_precision,
     Key.SOFTWARE: _with_software,
     Key.PROJECT: lambda word: _of_projects(Project.objects.filter(name__icontains=word)),

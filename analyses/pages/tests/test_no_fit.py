@@ -103,3 +103,17 @@ def test_a_gpu_or_a_need_that_is_not_known_has_no_bar(member: User) -> None:
     assert no_fit_of(analysis, None).bars == []
     bare = make_analysis(member, Status.FAILED, failure_code=DoesNotFit.code)
     assert no_fit_of(bare, None).bars == []
+
+
+@pytest.mark.parametrize("given", [{"q": "status:does_not_fit"}, {"status": "does_not_fit"}])
+def test_what_does_not_fit_is_found_alone(
+    client: Client, member: User, given: dict[str, str]
+) -> None:
+    bare = make_analysis(member, Status.FAILED, failure_code=DoesNotFit.code)
+    make_analysis(member, Status.FAILED, failure_code="crashed")
+    client.force_login(member)
+    found = client.get("/api/v1/analyses/", given).json()["results"]
+    assert [row["id"] for row in found] == [bare.pk]
+    html = client.get("/history/", given).content.decode()
+    assert html.count('id="analysis-') == 1
+    assert '<option value="status:does_not_fit">' in html
