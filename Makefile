@@ -55,13 +55,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # The cluster forks its workers, which macOS forbids by default once certain libraries are loaded.
 export OBJC_DISABLE_INITIALIZE_FORK_SAFETY := YES
 
-.PHONY: help run demo worker test test-slow test-all test-postgres test-properties trackers drills load compat compat-build real-steps mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
+.PHONY: help run demo worker test test-longer test-slow test-all test-postgres test-properties trackers drills load compat compat-build real-steps mutants e2e e2e-all screenshots results browser lint style types layers audit lock format openapi dist sbom install clean port
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run      install the requirements, then start the site (PORT=8000 HOST=127.0.0.1)'
 	@echo 'make demo     the same with a sample lab to try it on, in var/demo, separate from your data'
 	@echo 'make test     run the tests'
+	@echo 'make test-longer  run those that take half a second or more each (.ci/run does)'
 	@echo 'make test-slow  run the slow tests: real training steps and worker drills'
 	@echo 'make test-all  run all tests but e2e, with every model, setting and drill (an hour)'
 	@echo 'make test-postgres  run the site tests on PostgreSQL (TEST_POSTGRES_URL), if reachable'
@@ -100,6 +101,9 @@ worker: $(STAMP)
 
 test: $(STAMP)
 	@python -m pytest $(PARALLEL) $(WITHOUT_SLOW_FILES)
+
+test-longer: $(STAMP)
+	@python -m pytest $(PARALLEL) $(WITHOUT_SLOW_FILES) -m 'longer and not slow and not full'
 
 test-slow: $(STAMP) trackers
 	@python -m pytest $(PARALLEL_SLOW) -m 'slow and not full'

@@ -70,7 +70,7 @@ def try_target(target: Target, tree: Path, cosmic_ray: str, size: int, seed: int
     tests = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     # For speed: no schema tests, tables created from the models, stop at the first failure.
     tests += ["-p", "no:schemathesis", "--no-migrations", "--hypothesis-profile=no-shrinking"]
-    tests += target.tests
+    tests += ["-m", "not slow and not full and not e2e", *target.tests]
     begun = monotonic()
     subprocess.run(tests, cwd=tree, check=True, stdout=subprocess.DEVNULL)
     config, session = FOLDER / f"{target.name}.toml", FOLDER / f"{target.name}.sqlite"

@@ -20,6 +20,7 @@ def _lab(live_server: LiveServer, member: User, scope: Scope = Scope.WRITE) -> L
     return Lab(live_server.url, tokens.create(member, "a script", scope, 7)[1])
 
 
+@pytest.mark.longer
 def test_the_client_submits_waits_and_cancels(live_server: LiveServer, member: User) -> None:
     lab = _lab(live_server, member)
     asked = lab.analyze(model="bert", gpu="a10")

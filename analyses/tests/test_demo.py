@@ -198,6 +198,7 @@ def test_plans_of_the_largest_recent_savings_are_queued_once(member: User) -> No
 # The command
 
 
+@pytest.mark.longer
 @pytest.mark.django_db
 def test_the_command_fills_and_prints_a_password_that_works(
     folder: Path, fake_engine: Behave, capsys: pytest.CaptureFixture[str]

@@ -169,6 +169,7 @@ def test_a_saved_view_keeps_its_groups(page: Client) -> None:
     assert '<input type="hidden" name="query" value="group=gpu">' in offered
 
 
+@pytest.mark.longer
 def test_the_page_shows_the_largest_groups_and_the_export_all(page: Client, member: User) -> None:
     for number in range(MAX_SHOWN + 2):
         make_analysis(member, model=f"model-{number}")

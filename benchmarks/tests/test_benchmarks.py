@@ -198,6 +198,7 @@ def test_without_comparisons_no_numbers_are_shown() -> None:
     assert "%" not in accuracy.format_summary(summarize([]))
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 def test_accuracy_predicts_a_published_measurement(capsys: pytest.CaptureFixture[str]) -> None:
     assert accuracy.main(["--only", "forward only", "--json"]) == 0
@@ -209,6 +210,7 @@ def test_accuracy_predicts_a_published_measurement(capsys: pytest.CaptureFixture
     assert "493 MiB" in capsys.readouterr().out
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 def test_memory_kept_by_older_software_takes_room() -> None:
     measurements = published.read_measurements(published.PUBLISHED.read_text(encoding="utf-8"))

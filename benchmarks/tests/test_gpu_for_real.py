@@ -49,6 +49,7 @@ def test_a_missing_tool_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert child.search(asked, QUICK[0].workload) == asked
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 def test_a_tool_searches_in_its_own_process_and_is_counted(
     monkeypatch: pytest.MonkeyPatch,

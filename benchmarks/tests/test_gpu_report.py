@@ -284,6 +284,7 @@ def test_factors_the_steps_do_not_determine_stay_1() -> None:
         fit([])
 
 
+@pytest.mark.longer
 def test_each_workload_has_the_same_weight() -> None:
     fast, slow = timed("bert-fp32", COMPUTING, 0.8), timed("gpt2-bf16", COMPUTING, 1.25)
     once = fit([fast, slow])

@@ -43,6 +43,7 @@ def test_out_of_memory_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not run_trial(ORDER, os.environ, 120).fits
 
 
+@pytest.mark.longer
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import time; input(); time.sleep(600)")
     begin = time.monotonic()

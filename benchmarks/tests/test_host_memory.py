@@ -12,6 +12,7 @@ from benchmarks.host_memory import CASES, Watch, measure, write_models
 MIB = 2**20
 
 
+@pytest.mark.longer
 def test_a_watch_sees_what_was_held_and_freed_meanwhile() -> None:
     with Watch(counts_pages=False) as watch:
         held = bytearray(64 * MIB)

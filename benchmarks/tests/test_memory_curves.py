@@ -56,6 +56,7 @@ def test_the_largest_batch_of_every_gpu_fits_and_the_next_does_not() -> None:
         assert curve.points[-2] == predict_trial(workload, curve.gpu, alone)
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 def test_a_model_too_large_for_a_gpu_has_no_largest_batch() -> None:

@@ -20,6 +20,7 @@ def test_every_architecture_of_a_preset_is_tried() -> None:
     }
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 def test_a_trace_equals_real_steps_here() -> None:
     workload = next(w for name, _, w in real_steps.cases() if name == "bert")

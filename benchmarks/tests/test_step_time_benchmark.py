@@ -91,6 +91,7 @@ def test_the_fit_and_the_engine_compute_the_same_times() -> None:
         assert seconds == pytest.approx(expected.seconds, rel=0.02), row
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("traced")
 def test_the_fit_finds_what_rows_determine_and_leaves_the_rest() -> None:
     import torch
@@ -180,6 +181,7 @@ def test_our_own_rows_are_those_that_were_timed() -> None:
         assert sum(one.seconds for one in kernels if one.work_name == name) <= 1.06 * seconds
 
 
+@pytest.mark.longer
 def test_a_model_is_traced_as_it_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.step_time import models
     from benchmarks.step_time.tracing import operations, work_of

@@ -35,6 +35,7 @@ def make_step(batch_size):
 pytestmark = pytest.mark.usefixtures("small_models", "kept_traces")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "command", [["predict", "--batch-size"], ["analyze", "--current-batch-size"]]
 )
@@ -65,6 +66,7 @@ def test_a_plan_may_start_from_batch_one() -> None:
         plan(AnalysisRequest.parse(SMALL | {"current_batch_size": 1}), lambda _: None)
 
 
+@pytest.mark.longer
 def test_a_script_is_refused_at_batch_one_and_searched_from_there(folder: Path) -> None:
     name = written(folder, NORMED).name
     with pytest.raises(InvalidInput, match="batch norm"):
@@ -85,6 +87,7 @@ def test_a_script_traced_at_every_size_has_a_stand_in_for_batch_one(folder: Path
     assert traces.at(1).sizes == traces.at(2).sizes
 
 
+@pytest.mark.longer
 def test_batch_one_is_predicted_where_a_channel_has_several_values() -> None:
     assert (
         main(["predict", "resnet-18", "--image-size", "64", "--gpu", "t4", "--batch-size", "1"])

@@ -91,6 +91,7 @@ def test_the_methods_page_has_the_engines_constants() -> None:
         assert claim in text
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 def test_the_readme_example_is_the_commands_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

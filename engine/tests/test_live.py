@@ -45,6 +45,7 @@ def peak(script: Live | Program, batch_size: int = BATCH) -> int:
 
 
 class TestAFunction:
+    @pytest.mark.longer
     def test_it_takes_as_much_as_the_script_that_does_the_same(self, tmp_path: Path) -> None:
         _, step = training()
         data = 2 * 64 * 64 * 4  # the script's own, which stay on the CPU like all the rest
@@ -59,12 +60,14 @@ class TestAFunction:
             assert torch.equal(now, then)
             assert now.grad is None
 
+    @pytest.mark.longer
     def test_steps_that_ran_before_make_no_difference(self) -> None:
         _, fresh = training()
         _, trained = training()
         trained(4)
         assert peak(Live.of(trained)) == peak(Live.of(fresh))
 
+    @pytest.mark.longer
     def test_it_may_return_the_step(self) -> None:
         def make_step(batch_size: int) -> Callable[[], None]:
             _, step = training()

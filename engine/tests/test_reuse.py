@@ -55,6 +55,7 @@ def test_only_the_last_few_workloads_are_kept() -> None:
     assert [taken(request, kept) for request in (long, short)] == [True, False]
 
 
+@pytest.mark.longer
 def test_a_workload_that_cannot_be_traced_leaves_nothing_behind() -> None:
     kept = KeptTraces()
     wrong = {"model_type": "distilbert", "vocab_size": 100, "dim": 30, "n_heads": 7}

@@ -64,6 +64,7 @@ def asking(request: dict[str, Any], **more: Any) -> str:
     return json.dumps({"request": request} | more) + "\n"
 
 
+@pytest.mark.longer
 def test_an_analysis_ends_with_its_result() -> None:
     events = events_of(asking(REQUEST))
     assert {event["type"] for event in events[:-1]} == {"log", "stage", "trial"}
@@ -120,6 +121,7 @@ def test_an_unexpected_failure_is_reported_with_its_traceback(
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.longer
 def test_the_engine_handles_one_request_after_another() -> None:
     other = REQUEST | {"current_batch_size": 0}
     events = events_of(asking(REQUEST), asking(other), asking(REQUEST))
@@ -127,6 +129,7 @@ def test_the_engine_handles_one_request_after_another() -> None:
     assert ends == ["result", "error", "result"]
 
 
+@pytest.mark.longer
 def test_known_trials_are_not_repeated() -> None:
     first = events_of(asking(REQUEST))
     trials = [event["trial"] for event in first if event["type"] == "trial"]
@@ -187,6 +190,7 @@ def engine() -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_an_engine_without_an_order_answers_what_the_form_offers_first(
     is_busy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,7 @@ def test_a_command_has_the_variables_of_the_file(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.longer
 def test_a_wrong_variable_of_the_file_is_reported(tmp_path: Path) -> None:
     done = _site("check", folder=tmp_path, config="PORT=none\n")
     assert done.returncode != 0
@@ -51,6 +52,7 @@ def test_a_quote_that_does_not_end_is_reported(tmp_path: Path) -> None:
     assert "cannot be read: No closing quotation" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.longer
 def test_what_django_does_not_know_is_reported(tmp_path: Path) -> None:
     done = _site("bakcup", folder=tmp_path)
     assert done.returncode == 1

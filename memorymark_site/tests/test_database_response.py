@@ -36,6 +36,7 @@ def no_server() -> Any:
     return connection_to(port)
 
 
+@pytest.mark.longer
 def test_a_frozen_server_is_given_up_after_seconds(frozen_server: Any) -> None:
     begun = monotonic()
     with pytest.raises(OperationalError):

@@ -74,6 +74,7 @@ def test_an_invalid_address_is_named_without_its_password(name: str, value: str)
     assert "hunter2" not in str(e.value)
 
 
+@pytest.mark.longer
 def test_every_command_ends_with_a_line_per_invalid_variable(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
     wrong = {"MEMORYMARK_HTTPS": "ture", "MEMORYMARK_WORKERS": "many"}

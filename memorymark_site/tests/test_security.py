@@ -31,6 +31,7 @@ def _setting(expression: str, data_dir: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.longer
 def test_a_first_start_makes_a_private_key_and_the_next_keeps_it(tmp_path: Path) -> None:
     data = tmp_path / "new" / "folder"
     first = _setting("settings.SECRET_KEY", data)
@@ -41,6 +42,7 @@ def test_a_first_start_makes_a_private_key_and_the_next_keeps_it(tmp_path: Path)
     assert [file.name for file in data.iterdir()] == ["secret-key"]
 
 
+@pytest.mark.longer
 def test_the_environment_sets_the_security_settings(tmp_path: Path) -> None:
     given = {
         "SECRET_KEY": "mine",
@@ -70,6 +72,7 @@ def test_the_environment_sets_the_security_settings(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.longer
 def test_sqlite_lets_site_and_worker_write_concurrently(tmp_path: Path) -> None:
     mode = _setting(
         "__import__('django.db').db.connection.cursor().execute('PRAGMA journal_mode').fetchone()",

@@ -40,6 +40,7 @@ def test_lengths_may_be_sent_one_per_line(api: APIClient, member: User) -> None:
     assert "'long', entry 2, is not a length" in refused.content.decode()
 
 
+@pytest.mark.longer
 def test_an_answer_with_selected_fields_is_what_the_schema_says(
     api: APIClient, member: User
 ) -> None:

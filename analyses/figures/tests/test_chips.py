@@ -66,6 +66,7 @@ def test_requests_of_the_first_version_have_chips_too() -> None:
     assert chips_of(stored, A10) == ["fp32", "128 tokens", A10]
 
 
+@pytest.mark.longer
 @pytest.mark.django_db
 def test_chips_stand_wherever_an_analysis_is_named(client: Client, member: User) -> None:
     client.force_login(member)

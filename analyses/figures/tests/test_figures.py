@@ -202,6 +202,7 @@ HAND_FORMATS = re.compile(
 )
 
 
+@pytest.mark.longer
 def test_no_number_is_formatted_by_hand() -> None:
     """Times, speeds, dollars and ratios have one formatter each, in ``core/numbers.py``."""
     found = [

@@ -216,6 +216,7 @@ def test_a_message_does_not_wait_for_a_plan_that_failed(member: User, node: Node
 # Every place
 
 
+@pytest.mark.longer
 def test_every_place_shows_the_same_decision_and_the_same_numbers(
     page: Client, member: User, node: Node
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -36,6 +37,7 @@ def test_another_rung_is_said_to_be_none_and_all_around_it_follows(
     assert f"A link shows the decision of this analysis: {found.sentence}" in as_it_is
 
 
+@pytest.mark.longer
 def test_runs_are_held_against_the_batch_that_is_shown(
     page: Client, member: User, node: Node
 ) -> None:

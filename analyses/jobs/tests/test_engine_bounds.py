@@ -128,6 +128,7 @@ def test_an_engine_of_an_account_of_its_own_reads_nothing_of_the_lab(
     assert not (data / "evil").exists()
 
 
+@pytest.mark.longer
 @on_linux
 @as_root
 def test_an_engine_of_an_account_of_its_own_is_ended_with_its_children(

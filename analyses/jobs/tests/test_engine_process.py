@@ -116,6 +116,7 @@ def test_an_engine_that_has_grown_large_is_replaced(
     assert not first.is_large()  # it holds nothing any longer
 
 
+@pytest.mark.longer
 def test_an_engine_dies_with_its_parent(fake_engine: Behave, tmp_path: Path) -> None:
     """A killed worker leaves no engine behind, since the engine's standard input ends."""
     command = fake_engine("hang")

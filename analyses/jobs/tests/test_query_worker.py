@@ -107,6 +107,7 @@ def test_a_query_whose_engine_is_killed_is_tried_once_more(
     assert "signal 9" in failure["reason"]
 
 
+@pytest.mark.longer
 def test_a_query_that_takes_too_long_fails_and_its_engine_is_ended(
     member: User, fake_engine: Behave, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +189,7 @@ def test_a_worker_ends_a_query_it_has_lost(
     assert failure_of(work(submit(member)))["code"] == "lost"
 
 
+@pytest.mark.longer
 def test_an_answer_is_stored_once_the_database_is_back(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,7 @@ def test_an_endless_line_is_cut_off(member: User, fake_engine: Behave) -> None:
     assert [len(message) for message in _messages(analysis)] == [engine_output.MAX_LOG_LINE_LENGTH]
 
 
+@pytest.mark.longer
 def test_the_deadline_ends_the_engine_and_its_children(
     member: User,
     fake_engine: Behave,
@@ -251,6 +252,7 @@ def test_a_redelivered_task_does_nothing(member: User, fake_engine: Behave) -> N
     assert analysis.status == Status.SUCCEEDED
 
 
+@pytest.mark.longer
 def test_the_task_returns_even_if_the_database_stays_unavailable(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +268,7 @@ def test_the_task_returns_even_if_the_database_stays_unavailable(
     assert analysis.status == Status.RUNNING  # recovery finds it by its stale heartbeat
 
 
+@pytest.mark.longer
 def test_everything_is_stored_once_the_database_is_back(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +302,7 @@ def test_a_lease_ends_before_another_worker_may_claim_the_analysis() -> None:
     assert slowest < timeouts.STALE_AFTER.total_seconds()
 
 
+@pytest.mark.longer
 def test_a_stopping_worker_requeues_its_analysis(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +326,7 @@ def test_a_stopping_worker_requeues_its_analysis(
     assert analysis.job.state == Status.QUEUED
 
 
+@pytest.mark.longer
 def test_a_cancelled_analysis_ends_its_engine_soon(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:

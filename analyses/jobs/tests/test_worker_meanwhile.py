@@ -38,6 +38,7 @@ def _run(member: User) -> Analysis:
     return analysis
 
 
+@pytest.mark.longer
 def test_trials_are_stored_while_the_engine_works(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch, go: Path
 ) -> None:
@@ -57,6 +58,7 @@ def test_trials_are_stored_while_the_engine_works(
     assert stored[0] == 1
 
 
+@pytest.mark.longer
 def test_the_heartbeat_continues_while_the_engine_is_silent(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch, go: Path
 ) -> None:
@@ -75,6 +77,7 @@ def test_the_heartbeat_continues_while_the_engine_is_silent(
     assert len(beats) >= 3
 
 
+@pytest.mark.longer
 def test_a_frozen_engine_with_an_unread_request_ends_at_the_deadline(
     member: User, fake_engine: Behave, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +96,7 @@ def test_a_frozen_engine_with_an_unread_request_ends_at_the_deadline(
     assert (analysis.status, analysis.failure_code) == (Status.FAILED, "deadline")
 
 
+@pytest.mark.longer
 def test_a_lost_lease_ends_the_engine_and_changes_nothing(
     member: User, fake_engine: Behave, monkeypatch: pytest.MonkeyPatch
 ) -> None:

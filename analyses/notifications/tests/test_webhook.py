@@ -245,12 +245,14 @@ def test_a_silent_server_is_not_waited_for(serve: Callable[..., Server], scheme:
         _call(serve(_silent).url.replace("http:", scheme))
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("_each_look_takes_a_second")
 def test_a_slow_server_is_not_waited_for(serve: Callable[..., Server]) -> None:
     with pytest.raises(NotDelivered, match=r"no complete response within 60 s"):
         _call(serve(_dripping).url)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("_each_look_takes_a_second")
 def test_an_endless_body_is_still_a_response(serve: Callable[..., Server]) -> None:
     assert _call(serve(lambda it: _dripping(it, b"HTTP/1.1 200 OK\r\n\r\n")).url) == 200

@@ -88,6 +88,7 @@ def test_the_names_are_those_of_the_form(db: None) -> None:
     assert len(known & set(_NAMES)) > 25
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("address", ["/new/", "/new/preview/"])
 @given(sent=typed())
 @example(sent={"model": OTHER_MODEL, "gpu": "a10", "config": '{"model_type": "bert\0"}'})

@@ -243,6 +243,7 @@ def test_filters_update_in_place_with_an_address_to_share(
 # Sorting and columns
 
 
+@pytest.mark.longer
 def test_every_column_sorts_both_ways_with_unknown_values_last(
     page: Client, lab: dict[str, Analysis]
 ) -> None:

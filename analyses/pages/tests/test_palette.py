@@ -69,6 +69,7 @@ def test_a_term_that_is_not_searched_still_finds_other_things(member: User) -> N
     assert titles(member, "year: 2026")[0] == "year: 2026"
 
 
+@pytest.mark.longer
 def test_an_entry_leads_where_it_says(client: Client, member: User) -> None:
     make_analysis(member)
     save_view(member, "Mine", "member=grace", is_shared=False)
@@ -86,6 +87,7 @@ def test_without_a_text_it_offers_your_latest_analyses_and_pages(member: User) -
     assert found[MAX_OF_A_KIND:] == [page.title for page in PAGES[:MAX_OF_A_KIND]]
 
 
+@pytest.mark.longer
 def test_pages_are_offered_to_those_who_may_open_them(client: Client, member: User) -> None:
     admin = make_user("root", is_staff=True)
     for user in (member, make_viewer(), admin):
@@ -151,6 +153,7 @@ def test_a_search_that_finds_nothing_or_is_too_long_says_so(client: Client, memb
 
 
 class AnyText(TestCase):
+    @pytest.mark.longer
     @given(st.text(alphabet=st.characters(exclude_characters="\0"), max_size=60))
     def test_any_text_is_answered_and_the_best_come_first(self, text: str) -> None:
         user = User.objects.filter(username="grace").first() or make_user("grace")

@@ -207,6 +207,7 @@ def test_the_api_has_it_and_an_analysis_without_one_has_none(page: Client, membe
     assert "recipe-title" not in page.get(f"/{other.pk}/").content.decode()
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "path",
     [

@@ -18,6 +18,7 @@ def address(name: str, analysis: Analysis) -> str:
     return reverse(f"analyses:{name}", args=[analysis.pk])
 
 
+@pytest.mark.longer
 def test_the_owner_can_adopt_and_undo(page: Client, member: User) -> None:
     analysis = make_analysis(member, Status.SUCCEEDED)
     html = page.get(address("detail", analysis)).content.decode()

@@ -225,6 +225,7 @@ STEPS = st.tuples(
 )
 
 
+@pytest.mark.longer
 @settings(
     max_examples=settings().max_examples // 2,
     deadline=None,

@@ -159,6 +159,7 @@ def test_an_analysis_keeps_the_global_batch() -> None:
     assert current.samples_per_second == pytest.approx(24 / current.step_seconds)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models", "kept_traces")
 @pytest.mark.usefixtures("small_models")
 def test_without_a_global_batch_the_change_is_a_caveat() -> None:

@@ -210,6 +210,7 @@ def own_variables() -> Iterator[None]:
         yield
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("own_variables")
 def test_a_script_is_launched_as_accelerates_config_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -225,6 +226,7 @@ def test_a_script_is_launched_as_accelerates_config_says(
     )
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("own_variables")
 def test_the_commands_that_repeat_an_answer_launch_the_script_so_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

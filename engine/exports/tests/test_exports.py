@@ -144,6 +144,7 @@ class TestChromeTrace:
 
 
 class TestCommand:
+    @pytest.mark.longer
     def test_it_writes_both_files(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         snapshot, step = tmp_path / "step.pickle", tmp_path / "step.json"
         files = ["--memory-snapshot", str(snapshot), "--chrome-trace", str(step)]

@@ -114,6 +114,7 @@ def test_a_slip_is_refused_at_its_field(
     assert message in refused.value.fields[field]
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models")
 def test_it_is_predicted_like_any_other() -> None:
     with with_added([added()]):

@@ -111,6 +111,7 @@ _VALUES = st.one_of(
 )
 
 
+@pytest.mark.longer
 @given(st.dictionaries(st.sampled_from([*AnalysisRequest.parse(ASKED).to_dict(), "?"]), _VALUES))
 def test_any_input_gives_a_request_within_bounds_or_error_messages(
     fields: dict[str, object],

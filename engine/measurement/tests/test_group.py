@@ -166,6 +166,7 @@ def test_each_process_gets_its_own_order(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert {number: end.answer for number, end in ended.items()} == {0: "ONE", 1: "TWO"}
 
 
+@pytest.mark.longer
 def test_none_is_left_waiting_when_one_dies(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def until(check: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.longer
 def test_every_order_has_a_process_of_its_own_with_the_libraries(kept: dict[str, str]) -> None:
     found = [answer("one", kept, "two", "words") for _ in range(3)]
     assert len({one["process"] for one in found}) == 3
@@ -84,12 +85,14 @@ def test_every_order_has_a_process_of_its_own_with_the_libraries(kept: dict[str,
     assert all(one["words"] == ["two", "words"] for one in found)
 
 
+@pytest.mark.longer
 def test_several_orders_are_carried_out_at_once(kept: dict[str, str]) -> None:
     command = [sys.executable, "-m", "answering"]
     ended = run_together(command, ["one", "two"], kept, 120.0)
     assert {json.loads(end.answer)["order"] for end in ended.values()} == {"one", "two"}
 
 
+@pytest.mark.longer
 def test_its_end_is_reported_as_of_a_process_of_our_own(kept: dict[str, str]) -> None:
     assert run("status", kept).status == 3
     assert run("die", kept).status == -9
@@ -97,6 +100,7 @@ def test_its_end_is_reported_as_of_a_process_of_our_own(kept: dict[str, str]) ->
     assert (failed.status, failed.last_words) == (1, "ValueError: no such kernel")
 
 
+@pytest.mark.longer
 def test_one_that_hangs_is_ended(kept: dict[str, str]) -> None:
     answer("one", kept)
     with pytest.raises(OutOfTime):

@@ -146,6 +146,7 @@ def test_the_speedup_and_its_interval_come_from_the_rounds(certified: Certified)
     assert ("\N{MULTIPLICATION SIGN} faster" in result.verdict) == (min(ratios) > 1)
 
 
+@pytest.mark.longer
 def test_a_recommended_current_batch_is_not_compared_with_itself(
     in_this_process: list[int],
 ) -> None:
@@ -169,6 +170,7 @@ def test_only_multiples_are_measured_besides_the_current_batch() -> None:
     assert {trial.batch_size % 4 for trial in result.trials if trial.batch_size != 2} == {0}
 
 
+@pytest.mark.longer
 def test_a_current_batch_that_does_not_fit_has_no_speedup() -> None:
     result = answer(memory_limit_bytes=needed(9), current_batch_size=64)
     assert result.speedup is None
@@ -184,6 +186,7 @@ def test_trials_and_log_lines_are_reported_as_they_come(certified: Certified) ->
     assert any("batch 9 fits" in line and "(measured)" in line for line in said)
 
 
+@pytest.mark.longer
 def test_memory_over_a_step_matches_the_recommended_batch_to_the_byte(
     certified: Certified,
 ) -> None:
@@ -261,6 +264,7 @@ def test_nothing_is_predicted_of_steps_on_a_cpu(certified: Certified) -> None:
     assert {trial.operations_seconds for trial in certified.result.trials} == {None}
 
 
+@pytest.mark.longer
 def test_where_nothing_can_be_predicted_trials_find_the_limit_and_the_answer_says_so(
     monkeypatch: pytest.MonkeyPatch, in_this_process: list[int]
 ) -> None:

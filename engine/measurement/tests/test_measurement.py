@@ -61,6 +61,7 @@ def test_out_of_memory_is_a_result_that_says_where(
     assert trial.step_seconds is None
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models")
 def test_the_limit_is_exact_to_the_byte() -> None:
     workload = small_workload("gpt2")

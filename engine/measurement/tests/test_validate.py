@@ -73,6 +73,7 @@ def test_on_the_cpu_predictions_are_exact_and_can_be_written(
     assert f"{len(rows)} rows added" in err
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("measured_here")
 def test_a_batch_predicted_to_fit_that_does_not_is_counted(
     monkeypatch: pytest.MonkeyPatch,
@@ -87,12 +88,14 @@ def test_a_batch_predicted_to_fit_that_does_not_is_counted(
     assert "of 2 batches predicted to fit, 1 did not" in check.verdict
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("measured_here")
 def test_nothing_is_compared_where_nothing_fits() -> None:
     with pytest.raises(InvalidInput, match="nothing fits"):
         validate_local(["resnet"], MIB, quiet)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models")
 def test_a_cuda_device_gives_every_number(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = DeviceFacts("cuda", "NVIDIA A10", 23_696_375_808, 268_435_456, 8.6)

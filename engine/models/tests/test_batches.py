@@ -248,6 +248,7 @@ PAIRS = [(name, task) for name, preset in PRESETS.items() for task in preset.tas
 ONE_OF_EACH_TASK = list({task: (name, task) for name, task in reversed(PAIRS)}.values())
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("pairs", [ONE_OF_EACH_TASK, slow(PAIRS)], ids=["tasks", "presets"])
 def test_every_task_of_every_preset_has_a_batch(pairs: list[tuple[str, Task]]) -> None:
     for name, task in pairs:

@@ -116,6 +116,7 @@ def test_an_unusable_config_is_reported_at_the_model(
     assert says in raised.value.fields["model"]
 
 
+@pytest.mark.longer
 def test_an_analysis_fetches_the_config_first(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -328,6 +328,7 @@ def test_a_different_config_does_not_take_a_presets_name() -> None:
         Workload("bert", config=LLAMA)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models")
 def test_a_presets_config_predicts_the_same_as_the_preset() -> None:
     behaviour = cuda_behaviour(8.6)

@@ -120,6 +120,7 @@ def test_a_model_that_reads_one_image_takes_no_second() -> None:
     assert refusal.value.fields.keys() == {"image_count"}
 
 
+@pytest.mark.longer
 def test_a_model_that_reads_the_question_beside_the_image_gets_it() -> None:
     config = {"model_type": "instructblip", "image_token_id": 50_264}
     batch = make_batch(Workload("instructblip", config=config, sequence_length=16), 2)

@@ -29,6 +29,7 @@ from engine.tracing.lowering import cuda_behaviour
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("small_models", "kept_traces")]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("model", "convolves"),
     [
@@ -50,6 +51,7 @@ def test_a_model_with_convolutions_has_a_caveat_on_cudnn_workspaces(
     assert ("cuDNN's convolution workspaces are predicted by a rule" in caveats) is convolves
 
 
+@pytest.mark.longer
 def test_the_range_of_memory_is_that_of_the_recommended_batch() -> None:
     request = AnalysisRequest(
         small_workload("bert"), gpu="t4", batch_multiple=256, memory_limit_bytes=2**30
@@ -79,6 +81,7 @@ def test_whether_keys_and_values_are_cached_is_said_where_the_workload_leaves_it
     assert [said in caveat for caveat in caveats] == [True] * bool(said)
 
 
+@pytest.mark.longer
 def test_an_answer_about_a_decoder_says_whether_its_cache_is_on() -> None:
     request = AnalysisRequest(
         small_workload("gpt2"), gpu="t4", batch_multiple=256, memory_limit_bytes=2**30
@@ -202,6 +205,7 @@ def test_adapters_on_shards_tell_what_fsdp1_takes_beyond(rank: int | None) -> No
     assert ("FSDP1" in sharding) is (rank is not None)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("model", "said"), [("mixtral-8x7b", True), ("llama-3.2-1b", False)])
 def test_quantization_says_that_it_leaves_experts_alone(model: str, said: bool) -> None:
     workload = small_workload(model, quantization="nf4", lora_rank=2, lora_targets="q_proj")

@@ -65,6 +65,7 @@ def test_published_speeds_lie_within_the_range(
 
 @pytest.mark.usefixtures("small_models")
 class TestSmall:
+    @pytest.mark.longer
     def test_a_small_model_waits_for_its_host_at_any_batch(self) -> None:
         workload = small_workload("llama-3.2-1b", precision="bf16-true")
         few, many = (speed_of(workload, "h100", Texts(16, 16), size) for size in (1, 64))
@@ -72,6 +73,7 @@ class TestSmall:
         assert many.token_seconds == pytest.approx(few.token_seconds)
         assert many.tokens_per_second == pytest.approx(64 * few.tokens_per_second)
 
+    @pytest.mark.longer
     def test_a_longer_cache_takes_longer_to_read(self) -> None:
         workload = small_workload("llama-3.2-1b", precision="bf16-true")
         short, long = (speed_of(workload, "t4", Texts(prompt, 16), 4000) for prompt in (64, 640))

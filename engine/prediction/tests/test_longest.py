@@ -36,6 +36,7 @@ def request_of(**fields: Any) -> AnalysisRequest:
     )
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "fields", [{}, slow({"attention": "eager"}), slow({"gradient_checkpointing": True})], ids=str
 )
@@ -65,6 +66,7 @@ def test_a_model_without_a_sequence_is_refused() -> None:
         longest_sequence(replace(request_of(), workload=small_workload("resnet")), lambda _: None)
 
 
+@pytest.mark.longer
 def test_generating_from_longer_prompts_is_the_same_with_other_sizes() -> None:
     """Finds the longest prompt without tracing each length of the search."""
     workload, behaviour = request_of().workload, cuda_behaviour(8.0)

@@ -96,6 +96,7 @@ def test_other_batches_are_predicted_with_the_host_that_a_step_told() -> None:
     assert not any("depends on the machine's CPU" in caveat for caveat in found.caveats)
 
 
+@pytest.mark.longer
 @small
 @pytest.mark.parametrize("changes", [slow({"gpu": "a100-80gb"}), {"workload": {"model": "gpt2"}}])
 def test_other_gpus_and_workloads_tell_nothing(changes: dict[str, object]) -> None:
@@ -103,6 +104,7 @@ def test_other_gpus_and_workloads_tell_nothing(changes: dict[str, object]) -> No
     assert answered(request, measured(request, 43e-6, **changes)) == answered(request)
 
 
+@pytest.mark.longer
 @small
 def test_a_launch_time_that_is_given_counts_more_than_a_measured_step() -> None:
     request = asked(launch_microseconds=20.0)

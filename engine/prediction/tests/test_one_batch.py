@@ -29,6 +29,7 @@ OF_THE_SEARCH = (
 """Parts of sentences that only a search tells."""
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "fields",
     [
@@ -52,6 +53,7 @@ def test_it_has_the_caveats_of_an_analysis(fields: dict[str, Any]) -> None:
     assert predicted.caveats == of_both
 
 
+@pytest.mark.longer
 def test_quantized_experts_differ_several_times_between_releases() -> None:
     fields = {"gpu": "a10", "current_batch_size": 1, **LORA, "quantization": "nf4"}
     mixture = AnalysisRequest.parse({"config": MIXTRAL, **fields, **OTHER_RELEASE})

@@ -155,6 +155,7 @@ def by_name(workload: Workload, step: Trace) -> dict[PhaseName, Phase]:
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 class TestTracedPhases:
+    @pytest.mark.longer
     @pytest.mark.parametrize(
         "fields",
         [
@@ -182,6 +183,7 @@ class TestTracedPhases:
         assert found[PhaseName.LOADING].peak_host_bytes == loaded.loaded
         assert loaded.kept == loaded.saved == loaded.loaded
 
+    @pytest.mark.longer
     def test_evaluation_and_its_logits_are_a_phase(self) -> None:
         workload = Workload("gpt2", sequence_length=16, eval_batch_size=8, eval_samples=40)
         step = traced(workload)
@@ -202,6 +204,7 @@ class TestTracedPhases:
         )
         assert PhaseName.GENERATION in by_name(workload, traced(workload))
 
+    @pytest.mark.longer
     def test_vllm_is_beside_the_step_and_generates(self) -> None:
         workload = Workload.parse(
             {"model": "qwen3-0.6b", "method": "grpo", "sequence_length": 32, "completion_length": 8}
@@ -249,6 +252,7 @@ class TestTracedPhases:
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 class TestTheTrialOfAStep:
+    @pytest.mark.longer
     def test_it_is_as_before_where_the_step_needs_the_most(self) -> None:
         workload = SHARED[Parallelism.FSDP]
         step = traced(workload, 64)
@@ -286,6 +290,7 @@ def test_an_optimizer_without_state_saves_the_weights_alone() -> None:
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models", "kept_traces")
 class TestAnswers:
+    @pytest.mark.longer
     def test_an_analysis_has_its_phases_and_what_stops_the_next_batch(self) -> None:
         fields = {"model": "gpt2", "gpu": "a10", "sequence_length": 64, "current_batch_size": 4}
         result = analyze_predicted(AnalysisRequest.parse(fields), lambda _: None)

@@ -141,6 +141,7 @@ def test_the_peak_is_equal_to_the_byte_where_an_optimizer_refreshes(
     assert predicted == measured
 
 
+@pytest.mark.longer
 def test_gradients_do_not_all_exist_where_the_optimizer_is_in_backward() -> None:
     usual, released = (
         trace(small_workload("gpt2", optimizer_in_backward=one, sequence_length=2), 1, None)
@@ -211,6 +212,7 @@ _OPT = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("config", "fields"),
     [
@@ -244,6 +246,7 @@ _MIXTURE = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("precision", [slow("fp32"), "bf16-mixed", slow("bf16-true")])
 def test_a_mixture_of_experts_is_equal_to_the_byte(precision: str) -> None:
     config = {"model_type": "mixtral"} | _MIXTURE
@@ -253,6 +256,7 @@ def test_a_mixture_of_experts_is_equal_to_the_byte(precision: str) -> None:
     assert predicted == measured
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("precision", ["bf16-mixed", slow("fp16-mixed")])
 def test_in_mixed_precision_batch_norm_keeps_its_statistics_in_fp32(precision: str) -> None:
     predicted, measured = predicted_and_measured(small_workload("resnet", precision=precision))
@@ -302,6 +306,7 @@ def _peak_of(profile: torch.profiler.profile, held_bytes: int) -> int:
     return peak
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("model", ["longformer", slow("led")])
 def test_long_texts_are_known_to_have_tokens_that_see_all_others(
     model: str, monkeypatch: pytest.MonkeyPatch

@@ -50,6 +50,7 @@ def test_the_search_on_an_a10_finds_the_published_limit() -> None:
     assert any(isinstance(event, Log) for event in events)
 
 
+@pytest.mark.longer
 def test_forward_alone_and_the_whole_step_match_measurements_at_batch_16() -> None:
     # Published as 493 and 1645 "MB", which can only be MiB: the parameters alone are 438 · 10⁶ B.
     check = validate_backward(BERT, 16, "a10")

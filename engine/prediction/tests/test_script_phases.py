@@ -88,6 +88,7 @@ class TestFollowed:
         assert loading.device == 2 * (WEIGHT + WIDTH * 4) + 4 * WIDTH * 4
         assert loading.host >= WEIGHT
 
+    @pytest.mark.longer
     def test_an_evaluation_is_as_large_as_its_own_batch(self, tmp_path: Path) -> None:
         large = followed(written(tmp_path, eval_samples=128, eval_batch=64))
         small = followed(written(tmp_path, eval_samples=16, eval_batch=8))
@@ -97,6 +98,7 @@ class TestFollowed:
         step = large.peaks[PhaseName.STEP].device
         assert large.peaks[PhaseName.EVALUATION].device > step
 
+    @pytest.mark.longer
     def test_what_each_batch_keeps_adds_up_to_the_last_one(self, tmp_path: Path) -> None:
         kept = {"keeps": "kept.append(out)", "eval_samples": 8 * 12}
         run = followed(written(tmp_path, **kept))
@@ -118,6 +120,7 @@ class TestFollowed:
         assert "KeyError" in run.left
         assert PhaseName.SAVING not in run.peaks
 
+    @pytest.mark.longer
     def test_a_loop_that_wants_data_without_end_is_left(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -128,6 +131,7 @@ class TestFollowed:
         path.write_text(head + ENDLESS)
         assert followed(program).left == "its training loop wants data without end"
 
+    @pytest.mark.longer
     def test_a_long_text_is_left_once_it_takes_no_more(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -219,6 +223,7 @@ class TestAtOtherBatchSizes:
 
 
 class TestAnswers:
+    @pytest.mark.longer
     def test_the_evaluation_decides_where_it_needs_more(self, tmp_path: Path) -> None:
         huge = "model(x.cuda().repeat(2**20, 1))"  # 8 GiB for each layer
         program = written(tmp_path, keeps=huge)

@@ -240,6 +240,7 @@ def test_half_precision_uses_the_tensor_cores() -> None:
 SIZES = st.sampled_from([64, 256, 1000, 4096, 50257])
 
 
+@pytest.mark.longer
 @given(st.sampled_from([1, 12, 384]), SIZES, SIZES, SIZES, st.sampled_from(["mm", "bmm"]))
 def test_half_precision_gains_what_units_and_bytes_do_over_tf32(
     times: int, rows: int, columns: int, inner: int, name: str
@@ -350,6 +351,7 @@ def test_a_launch_is_the_mean_of_berts() -> None:
     assert mean == pytest.approx(sum(OF_BERT.values()), rel=0.01)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models")
 def test_what_checkpointing_runs_again_keeps_the_host_as_busy_as_a_forward_pass() -> None:
     plain, again = (
@@ -419,6 +421,7 @@ def test_a_batch_is_copied_over_the_hosts_link_before_the_step() -> None:
     assert step_work([copy, *rest], A10, FP32).copied_bytes == 10**9
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models")
 def test_the_bytes_of_the_batch_are_copied() -> None:
     workload = small_workload("resnet")

@@ -60,6 +60,7 @@ def test_what_is_no_recipe_is_refused_in_words(text: str | bytes) -> None:
     assert list(_refused(text)) == ["recipe"]
 
 
+@pytest.mark.longer
 def test_size_and_depth_are_bounded() -> None:
     assert "larger than" in _refused("a: " + "x" * MAX_BYTES)["recipe"]
     assert "nested" in _refused("a: " + "[" * 5_000 + "]" * 5_000)["recipe"]

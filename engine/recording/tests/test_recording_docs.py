@@ -14,6 +14,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "recording.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("example", "loop", "steps", "samples"),

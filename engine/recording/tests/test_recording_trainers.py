@@ -99,6 +99,7 @@ def _raising_at(step: int) -> Callable[..., None]:
     return on_step_begin
 
 
+@pytest.mark.longer
 def test_a_failed_run_is_reported_when_the_next_begins(
     tmp_path: Path, taken: list[TrainingRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:

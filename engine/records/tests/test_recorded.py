@@ -142,6 +142,7 @@ def unrecorded() -> AnalysisResult:
 class TestModels:
     """The host of a model that the engine knows."""
 
+    @pytest.mark.longer
     def test_other_batches_are_predicted_with_the_host_of_the_run(
         self, recorded: Callable[..., RecordedFile]
     ) -> None:
@@ -212,6 +213,7 @@ class TestModels:
         made = plan(request, lambda _: None, Experience(recorded=file))
         assert any("43 µs" in caveat for caveat in made.caveats)
 
+    @pytest.mark.longer
     def test_the_command_names_the_launch_time_and_its_file(
         self,
         tmp_path: Path,
@@ -280,6 +282,7 @@ class TestScripts:
         made = plan_script(self.REQUEST, lambda _: None, file)
         assert told in made.caveats
 
+    @pytest.mark.longer
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [
@@ -299,6 +302,7 @@ class TestScripts:
         assert f"runs.jsonl does not tell the launch time: {reason}." in found.caveats
         assert found.trials == unrecorded_script().trials
 
+    @pytest.mark.longer
     def test_a_batch_that_the_script_does_not_take_is_left_out(
         self, recorded: Callable[..., RecordedFile]
     ) -> None:

@@ -38,6 +38,7 @@ def script(folder: Path, check: str) -> Program:
     return Program(str(path), ("--batch-size", "8"), "--batch-size")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("check", "asked", "traced", "multiple"),
     [
@@ -65,6 +66,7 @@ def test_the_batch_that_was_asked_for_is_predicted(
         assert traces.at(8 * asked).sizes == trace_script(program, 8 * asked, A10).sizes
 
 
+@pytest.mark.longer
 def test_a_global_batch_may_be_divided_among_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +83,7 @@ def test_a_global_batch_may_be_divided_among_processes(
     assert more.sizes == trace_script(script(tmp_path, join), 8, A10).sizes
 
 
+@pytest.mark.longer
 def test_what_fails_at_the_batch_that_was_asked_for_is_said(tmp_path: Path) -> None:
     program = script(tmp_path, "raise ValueError(f'no batch of {size}')")
     with pytest.raises(CannotTrace, match="no batch of 24"):
@@ -93,6 +96,7 @@ def test_without_one_the_smallest_is(tmp_path: Path) -> None:
         trace_script_at_every_batch_size(program, A10, lambda _: None)
 
 
+@pytest.mark.longer
 def test_what_no_batch_size_changes_is_refused_at_once(tmp_path: Path) -> None:
     program = script(tmp_path, "torch.eye(size).to_sparse()")
     with (

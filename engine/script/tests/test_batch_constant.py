@@ -95,6 +95,7 @@ def test_a_script_without_loader_and_flags_takes_what_it_takes_in_a_real_run(scr
     assert script.read_bytes() == before
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 def test_it_is_found_where_no_loader_feeds_the_steps(script: Path) -> None:
     rows = CUT.format(size="batch_size")

@@ -65,6 +65,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     return trace_script(fed, 8, A10)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "update",
     [
@@ -83,6 +84,7 @@ def test_a_step_by_hand_takes_what_plain_sgd_takes(folder: Path, update: str, pl
     assert by_hand.micro_batches == 1
 
 
+@pytest.mark.longer
 def test_an_optimizer_of_the_scripts_own_is_followed(folder: Path, plain: Trace) -> None:
     fed, _ = found_loaders(program(folder, STEP, "Momentum(model.parameters())"), A10)
     own = trace_script(fed, 8, A10)

@@ -68,6 +68,7 @@ def dtypes_of_products(trace: Trace) -> set[str]:
 class TestNanoGPTsLines:
     """They choose precision, scaling and the optimizer's kernel by what CUDA says."""
 
+    @pytest.mark.longer
     def test_an_ampere_gpu_trains_in_bf16_with_a_fused_optimizer(self, folder: Path) -> None:
         trace = trace_script(written(folder, NANOGPT), 8, A10)
         assert dtypes_of_products(trace) == {"bfloat16"}

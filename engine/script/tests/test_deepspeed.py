@@ -337,6 +337,7 @@ def _kept(trace: Trace, category: Category) -> int:
     return sum(trace.sizes[one] for one in alive if trace.categories[one] is category)
 
 
+@pytest.mark.longer
 def test_a_schedule_of_the_config_follows_the_step(traced: Callable[..., Trace]) -> None:
     schedule = {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}
     assert traced(_config(2, scheduler=schedule, **ADAMW)).sizes

@@ -47,12 +47,14 @@ def traced(
     return follow(Program.of(path, (), "--batch"), 4, A10, None)
 
 
+@pytest.mark.longer
 def test_a_long_evaluation_takes_no_longer_than_a_short_one(tmp_path: Path) -> None:
     short, long = traced(tmp_path, 20), traced(tmp_path, 200)
     assert long.values.operators == short.values.operators
     assert long.trace.sizes == short.trace.sizes
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("keeps", ["kept.append(out)", slow("kept.append(out.cpu())")])
 def test_one_that_keeps_something_of_each_batch_is_traced_to_its_end(
     tmp_path: Path, keeps: str
@@ -61,6 +63,7 @@ def test_one_that_keeps_something_of_each_batch_is_traced_to_its_end(
     assert long.values.operators >= short.values.operators + 10
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("at", [1, slow(2)])
 def test_one_in_a_later_step_takes_no_longer_either(tmp_path: Path, at: int) -> None:
     short, long = traced(tmp_path, 10, at=at), traced(tmp_path, 200, at=at)
@@ -68,6 +71,7 @@ def test_one_in_a_later_step_takes_no_longer_either(tmp_path: Path, at: int) -> 
     assert long.trace.sizes == short.trace.sizes
 
 
+@pytest.mark.longer
 def test_the_time_of_one_in_the_last_traced_step_is_that_of_all_its_batches(
     tmp_path: Path,
 ) -> None:
@@ -77,6 +81,7 @@ def test_the_time_of_one_in_the_last_traced_step_is_that_of_all_its_batches(
     assert work[0] == work[1] > 0
 
 
+@pytest.mark.longer
 def test_one_of_few_batches_keeps_what_these_give(tmp_path: Path) -> None:
     """Loaders that feed steps have more batches than there are data; these are evaluated once."""
     few, more = (traced(tmp_path, n, "kept.append(out)", at=1) for n in (3, 5))
@@ -92,6 +97,7 @@ def test_a_script_that_needs_every_batch_gets_them(tmp_path: Path) -> None:
     assert whole.trace.peak_of_last_step() == cut.trace.peak_of_last_step()
 
 
+@pytest.mark.longer
 def test_micro_batches_are_no_evaluation(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     head, _, _ = SCRIPT.partition("for step, (x,)")

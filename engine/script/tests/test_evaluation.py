@@ -43,6 +43,7 @@ class _AfterTraining(cpu.ProgramWatch):
 KEEPS, JOINS = "kept.append(out)", "whole = torch.cat(kept)"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("samples", "keeps", "then"),
     [
@@ -109,6 +110,7 @@ COUNTED = (
 )
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("loop", "samples", "at", "options"),
     [

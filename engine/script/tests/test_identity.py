@@ -46,6 +46,7 @@ def _hash(factory: Factory, capability: float = 8.6) -> str:
 class TestHash:
     """Edits of a script that change its hash, and those that do not."""
 
+    @pytest.mark.longer
     @pytest.mark.parametrize("capability", [7.5, slow(9.0)])
     def test_the_same_step_has_the_same_hash_everywhere(
         self, folder: Path, capability: float
@@ -56,6 +57,7 @@ class TestHash:
         assert len(first) == 64
         assert first == _hash(renamed, capability)
 
+    @pytest.mark.longer
     def test_an_edited_step_has_another_hash(self, folder: Path) -> None:
         edits = [
             linear(folder),

@@ -57,6 +57,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
     return _sizes(tmp_path_factory.mktemp("given"), _GIVEN)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("mask", rest_slow(_CAUSAL))
 def test_a_causal_mask_is_known_however_it_is_written(
     tmp_path: Path, mask: str, given: list[int]
@@ -65,6 +66,7 @@ def test_a_causal_mask_is_known_however_it_is_written(
     assert _sizes(tmp_path, mask) == given
 
 
+@pytest.mark.longer
 def test_another_triangle_is_no_causal_mask(tmp_path: Path, given: list[int]) -> None:
     assert _sizes(tmp_path, _OTHER) != given
 
@@ -138,6 +140,7 @@ for x in DataLoader(data, int(sys.argv[2]), collate_fn=collate):
 """
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("behaviour", [slow(None), A10], ids=["CPU", "GPU"])
 def test_a_step_may_use_what_its_data_made_and_kept(
     tmp_path: Path, behaviour: CudaBehaviour | None
@@ -181,6 +184,7 @@ for x, y in DataLoader(Data(), int(sys.argv[2])):
 """
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "sample",
     [

@@ -62,6 +62,7 @@ def more(run: WholeRun) -> int:
     return run.peaks[PhaseName.LATER_STEP].device - run.peaks[PhaseName.STEP].device
 
 
+@pytest.mark.longer
 def test_inputs_that_grow_with_the_epoch_count_at_their_largest(tmp_path: Path) -> None:
     run = follow_script(program(tmp_path, "rows = 1 + 2 * epoch"), 8, A10)
     # At least input, hidden layer and output of eleven times the rows, of which one had been seen.
@@ -128,6 +129,7 @@ def test_outputs_that_are_kept_between_epochs_count(tmp_path: Path) -> None:
     assert more(run) >= 4 * 8 * WIDTH * 4
 
 
+@pytest.mark.longer
 def test_an_answer_names_the_later_step_and_counts_it(tmp_path: Path) -> None:
     grows = program(tmp_path, "rows = 2 ** 20 if epoch == 3 else 1")
     request = ScriptRequest.parse(grows, {"gpu": "a10", "current_batch_size": 64})
@@ -201,6 +203,7 @@ PROBES = """
 """
 
 
+@pytest.mark.longer
 def test_a_second_stage_of_training_is_no_evaluation(tmp_path: Path) -> None:
     run = follow_script(program(tmp_path, after=PROBES), 8, A10)
     assert PhaseName.EVALUATION not in run.peaks
@@ -218,6 +221,7 @@ COUNTS = """
 """
 
 
+@pytest.mark.longer
 def test_code_that_counts_batches_does_not_wait_for_those_that_are_cut(tmp_path: Path) -> None:
     made = "others = DataLoader(TensorDataset(torch.randn(400, W)), batch_size=4)"
     run = follow_script(program(tmp_path, made, after=COUNTS), 8, A10)

@@ -74,6 +74,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_equals_real_steps(
     assert peak(trace_script(program, 8, None)) == real(program, 8).peak_allocated_bytes
 
 
+@pytest.mark.longer
 @loading
 def test_a_checkpoint_that_stays_on_the_gpu_counts_there(folder: Path, checkpoint: Path) -> None:
     kept, freed = (

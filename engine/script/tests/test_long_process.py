@@ -34,6 +34,7 @@ def kept_by(work: Callable[[], object]) -> int:
     return alive() - before
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "fields",
     [

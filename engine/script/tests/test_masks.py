@@ -46,6 +46,7 @@ COLLATED = "torch.stack([torch.tensor([1] * 20) for _ in range(b)])", ""
 PADDED = "torch.ones_like(ids)", "mask[-1, -1] = 0"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("model", "mask", "padding"),
     [

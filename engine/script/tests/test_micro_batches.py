@@ -64,6 +64,7 @@ def both(script: Program, batch_size: int = 4) -> tuple[Trace, Trace, list[str]]
     return replace(found, caveats=left), whole, said
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("accumulated", "options", "said"),
     [
@@ -118,6 +119,7 @@ def test_padding_is_told_from_none(tmp_path: Path) -> None:
     assert found.operations == whole.operations
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "method",
     [

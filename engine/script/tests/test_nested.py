@@ -37,6 +37,7 @@ def make_step(batch_size):
 """
 
 
+@pytest.mark.longer
 def test_they_stay_padded(folder: Path) -> None:
     trace = trace_script(written(folder, SCRIPT), 2, A10)
     assert PADDED in trace.caveats

@@ -125,6 +125,7 @@ ROWS = [
 FAST = {("generate(24)", 0), ("count_down(12)", 1), ("generate(12), denoise(9), evaluate()", 1)}
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("does", "at"),
     [
@@ -138,6 +139,7 @@ def test_they_take_what_they_take_on_real_tensors(tmp_path: Path, does: str, at:
     assert peak == real(one, 1).peak_allocated_bytes
 
 
+@pytest.mark.longer
 def test_they_run_in_their_own_precision_within_another_one(tmp_path: Path) -> None:
     one = program(tmp_path, "denoise(40)")
     code = Path(one.path).read_text()
@@ -148,6 +150,7 @@ def test_they_run_in_their_own_precision_within_another_one(tmp_path: Path) -> N
     assert peak == real(one, 1).peak_allocated_bytes
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("does", "each"), [slow("generate({})", 20), ("denoise({})", 6)])
 def test_more_of_them_take_a_few_operators_each(tmp_path: Path, does: str, each: int) -> None:
     some, more = (follow(program(tmp_path, does.format(n)), 1, A10, None) for n in (20, 40))
@@ -156,6 +159,7 @@ def test_more_of_them_take_a_few_operators_each(tmp_path: Path, does: str, each:
     assert told.startswith("37 forward passes without gradients")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "inside",
     [
@@ -171,6 +175,7 @@ def test_one_that_leaves_something_behind_is_run_each_time(tmp_path: Path, insid
     assert not any("were not run" in caveat for caveat in traced.caveats)
 
 
+@pytest.mark.longer
 def test_a_frozen_teacher_is_run_in_each_step(tmp_path: Path) -> None:
     one = program(tmp_path, "pass", inside="pass")
     code = (
@@ -187,6 +192,7 @@ def test_a_frozen_teacher_is_run_in_each_step(tmp_path: Path) -> None:
     assert not any("were not run" in caveat for caveat in traced.caveats)
 
 
+@pytest.mark.longer
 def test_a_module_may_be_given_anything_by_name(tmp_path: Path) -> None:
     one = program(tmp_path, "evaluate()")
     code = Path(one.path).read_text()

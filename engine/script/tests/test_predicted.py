@@ -137,6 +137,7 @@ class TestAnyGpu:
         monkeypatch.setattr("engine.prediction.gpu_choice.known_gpus", lambda _: some)
         monkeypatch.setattr("engine.script_analysis.known_gpus", lambda _: some)
 
+    @pytest.mark.longer
     def test_the_cheapest_that_surely_fits_is_chosen(self, folder: Path) -> None:
         factory = linear(folder)
         result = engine.analyze(factory.name, gpu="any", batch_multiple=1024)
@@ -151,6 +152,7 @@ class TestAnyGpu:
         assert result.caveats[0].startswith(f"{alone.gpu.name} is the cheapest that surely fits")
         assert all(f"--gpu {best.gpu} " in command for command in result.certificate)
 
+    @pytest.mark.longer
     def test_one_that_the_code_refuses_is_not_chosen(self, folder: Path) -> None:
         factory = written(folder, NEEDS_BF16)
         result = engine.analyze(factory.name, gpu="any", batch_multiple=1024)
@@ -164,6 +166,7 @@ class TestAnyGpu:
         with pytest.raises(CannotTrace, match="this needs bf16"):
             engine.analyze(written(folder, NEEDS_BF16).name, gpu="any")
 
+    @pytest.mark.longer
     def test_code_that_fits_on_none_says_where_it_nearly_does(self, folder: Path) -> None:
         kept = 'kept = torch.zeros(2**38, device="cuda")'
         code = NEEDS_BF16.replace("    def step():", f"    {kept}\n\n    def step(kept=kept):")
@@ -202,6 +205,7 @@ class TestItsCaveats:
         assert "cuDNN's convolution workspaces" in self.caveats(Factory.of(EXAMPLE))
         assert "cuDNN" not in self.caveats(linear(folder))
 
+    @pytest.mark.longer
     def test_parameters_and_optimizers_unknown_to_torch_have_a_caveat(self, folder: Path) -> None:
         code = """
 import torch
@@ -228,6 +232,7 @@ class TestAccumulation:
         asked = {"gpu": "t4", "current_batch_size": 8, "global_batch_size": 64}
         return analyze_script(ScriptRequest.parse(factory, asked | given), lambda _: None)
 
+    @pytest.mark.longer
     def test_the_global_batch_is_kept(self, folder: Path) -> None:
         result = self.asked(written(folder, ACCUMULATING.format(last="")))
         assert result.global_batch is not None
@@ -275,6 +280,7 @@ class TestAccumulation:
 class TestTheCommandLine:
     """``analyze --factory``."""
 
+    @pytest.mark.longer
     def test_one_batch_size_is_predicted(self, capsys: pytest.CaptureFixture[str]) -> None:
         given = ["--factory", EXAMPLE, "--gpu", "t4", "--memory-limit", "2GiB"]
         assert main(["predict", *given, "--batch-size", "32"]) == 0
@@ -288,6 +294,7 @@ class TestTheCommandLine:
         assert main(["predict", "--factory", EXAMPLE, "--gpu", "local", "--batch-size", "1"]) == 2
         assert "--gpu: local is measured, not predicted" in capsys.readouterr().err
 
+    @pytest.mark.longer
     def test_a_terminal_gets_tables(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert (
             main(["analyze", "--factory", EXAMPLE, "--gpu", "t4", "--batch-multiple", "512"]) == 0

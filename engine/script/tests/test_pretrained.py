@@ -64,6 +64,7 @@ def run(code: str) -> tuple[dict[str, object], Machine]:
     return names, machine
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "options",
     [

@@ -72,6 +72,7 @@ def loop(
 
 
 class TestTheTrace:
+    @pytest.mark.longer
     def test_it_equals_a_real_run_to_the_byte(self, tmp_path: Path) -> None:
         program = loop(tmp_path, "print(loss.item())")
         trial = real(program, 16)
@@ -86,6 +87,7 @@ class TestTheTrace:
         traces = trace_script_at_every_batch_size(program, A10, pytest.fail)
         assert traces.at(37).sizes == trace_script(program, 37, A10).sizes
 
+    @pytest.mark.longer
     def test_batches_are_full_however_little_data_there_is(self, tmp_path: Path) -> None:
         traces = trace_script_at_every_batch_size(loop(tmp_path), None, pytest.fail)
         assert traces.at(1000).peak_by_category()[0] > traces.at(500).peak_by_category()[0] * 1.5
@@ -96,6 +98,7 @@ class TestTheTrace:
         peak, _ = trace_script(program, 1000, None).peak_by_category()
         assert real(program, 1000).peak_allocated_bytes == peak
 
+    @pytest.mark.longer
     @pytest.mark.parametrize(
         ("flag", "variable"), [slow("--batch-size", None), (None, "BATCH"), (None, None)]
     )
@@ -114,6 +117,7 @@ class TestTheTrace:
         program, own = found_loaders(loop(tmp_path, before=other, flag=None), A10)
         assert (program.loaders, own) == ((0,), 8)
 
+    @pytest.mark.longer
     def test_optimizers_take_turns(self, tmp_path: Path) -> None:
         """A step ends when the last of them has stepped: three times the first, once the second."""
         made = "second = torch.optim.SGD([torch.ones(7, requires_grad=True)]); turn = 0"
@@ -123,10 +127,12 @@ class TestTheTrace:
         assert sum(name == "aten.ones" for name in names) == 2
         assert sum(name == "aten.relu" for name in names) == 3
 
+    @pytest.mark.longer
     def test_an_unused_optimizer_is_not_waited_for(self, tmp_path: Path) -> None:
         made = "unused = torch.optim.SGD([torch.ones(7, requires_grad=True)])"
         assert trace_script(loop(tmp_path, made=made), 4, None).operations
 
+    @pytest.mark.longer
     def test_steps_that_grow_are_told(self, tmp_path: Path) -> None:
         program = loop(tmp_path, "kept.append(loss)", made="kept = []")
         assert not trace_script(program, 2, None).caveats[1:]
@@ -230,6 +236,7 @@ class TestWhatIsRefused:
         with pytest.raises(ScriptFailed, match=r"error: unrecognized arguments: --wrong"):
             trace_script(program, 2, None)
 
+    @pytest.mark.longer
     def test_a_flag_that_changes_nothing_is_told(self, tmp_path: Path) -> None:
         program = loop(tmp_path, before="args.batch_size = 4; loader = DataLoader(data, 4)")
         with pytest.raises(ScriptFailed, match="--batch-size does not set its batch size"):
@@ -240,6 +247,7 @@ class TestWhatIsRefused:
         with pytest.raises(InvalidInput, match=r"no DataLoader feeds the steps .*--batch-flag"):
             found_loaders(program, None)
 
+    @pytest.mark.longer
     def test_what_takes_too_long_is_stopped_and_its_line_told(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -342,6 +350,7 @@ class TestTheCommandLine:
         assert found["trials"][-1]["batch_size"] > 16
         assert any("takes no batch of 3" in caveat for caveat in found["caveats"])
 
+    @pytest.mark.longer
     def test_one_batch_size_is_predicted(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -384,6 +393,7 @@ class TestTheCommandLine:
         assert main(["predict", str(path), "--batch-flag", "batch-size", "--gpu", "a10"]) == 2
         assert "error: --batch-size: no DataLoader tells" in capsys.readouterr().err
 
+    @pytest.mark.longer
     @pytest.mark.parametrize(
         ("given", "status", "says"),
         [

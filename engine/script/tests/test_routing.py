@@ -107,6 +107,7 @@ def test_all_experts_together_get_what_was_chosen(
     assert peak == pytest.approx(measured, rel=0.05)  # some experts are chosen more often
 
 
+@pytest.mark.longer
 def test_the_answer_says_what_was_taken_to_be_alike(folder: Path) -> None:
     factory = written(folder, MIXTURE.format(choosing=TOPK, selecting=WHERE))
     warned: list[str] = []
@@ -116,6 +117,7 @@ def test_the_answer_says_what_was_taken_to_be_alike(folder: Path) -> None:
     assert "torch.where(chosen == number)" in said
 
 
+@pytest.mark.longer
 def test_what_a_model_gets_right_may_be_everything(folder: Path) -> None:
     selecting = """labels = torch.randint(0, EXPERTS, (len(x),))
             right = x[chosen == labels]

@@ -327,6 +327,7 @@ class TestImages:
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
         assert "more than 100 pixels" in refused("sample", path)
 
+    @pytest.mark.longer
     def test_a_zip_bomb_is_not_unpacked(self, tmp_path: Path) -> None:
         """256 MiB of zeros in a quarter of a MiB: its first MiB is no image."""
         with (
@@ -415,6 +416,7 @@ class TestTheCommandLine:
         assert err.startswith(f"error: {says}")
         assert err.count("\n") == 1
 
+    @pytest.mark.longer
     @pytest.mark.torch
     @pytest.mark.usefixtures("small_models")
     def test_the_sample_sets_the_sequence_length(

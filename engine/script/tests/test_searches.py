@@ -33,6 +33,7 @@ for _ in range(6):
 VECTOR = 4 * (64 * 128 + 128)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("search", "more"), [slow(None, 2), ("strong_wolfe", 5)])
 def test_lbfgs_takes_no_more_than_predicted(folder: Path, search: str | None, more: int) -> None:
     """A search may keep fewer gradients than it can, and every latest pair in its history."""

@@ -163,6 +163,7 @@ def most_at_once(traced: Trace, category: Category) -> int:
 # What it holds
 
 
+@pytest.mark.longer
 def test_the_first_process_holds_its_share(folder: Path) -> None:
     traced = trace_script(sharded(folder), 4, A10)
     share = padded_bytes((*3 * BLOCK, *ROOT), 4) // 4
@@ -173,6 +174,7 @@ def test_the_first_process_holds_its_share(folder: Path) -> None:
     assert set(traced.streams) == {0, 1, 2}  # those of gathering and of scattering
 
 
+@pytest.mark.longer
 def test_a_model_without_numbers_gets_its_shards_on_the_gpu(folder: Path) -> None:
     """As in torchtitan: shapes first, shards of them, and memory for these alone."""
     before = "with torch.device('meta'): model = make_model()"

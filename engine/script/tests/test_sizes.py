@@ -57,6 +57,7 @@ def script(folder: Path, lengths: str) -> Program:
     return Program(str(path), ("--batch-size", "8"), "--batch-size")
 
 
+@pytest.mark.longer
 def test_every_batch_is_padded_as_the_worst_one_is(tmp_path: Path) -> None:
     warned: list[str] = []
     differing = script(tmp_path, "[8 + 7 * n % 50 for n in range(100)] + [96] + [20] * 9")

@@ -39,6 +39,7 @@ def written(folder: Path, name: str, before_backward: str = "", before_step: str
     return Program(str(folder / name), ("--batch-size", "8"), "--batch-size")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("before_backward", "before_step"),
     [
@@ -59,6 +60,7 @@ def test_a_condition_that_skips_steps_does_not_hang(
     assert found.peak_by_category() == plain.peak_by_category()
 
 
+@pytest.mark.longer
 def test_far_more_memory_before_a_step_depends_on_the_value(tmp_path: Path) -> None:
     adds = "loss = sum([loss] + [model(torch.rand(1024, 64).cuda()).sum() for _ in range(2000)])"
     program = written(tmp_path, "train.py", f"if loss > 5e3: {adds}")

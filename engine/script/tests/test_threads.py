@@ -84,6 +84,7 @@ def _traced(folder: Path, before: str = "", last: str = "pass", batches: str = _
     return trace_script(Program.of(script), 64, A10)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("before", "last", "kept"),
     [
@@ -104,6 +105,7 @@ def test_what_a_thread_reads_stays_until_the_step_after(
     assert [one.flops for one in beside.operations] == [one.flops for one in alone.operations]
 
 
+@pytest.mark.longer
 def test_a_thread_that_never_rests_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: Trace
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_thread_that_never_rests_changes_nothing(
     assert _traced(tmp_path, _RESTLESS).events == alone.events
 
 
+@pytest.mark.longer
 def test_batches_that_a_thread_has_put_on_the_gpu_count(tmp_path: Path) -> None:
     batch = 64 * 256 * 4
     peaks = {

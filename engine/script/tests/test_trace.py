@@ -21,6 +21,7 @@ from engine.tracing.trace import Trace
 class TestTheTrace:
     """Predictions for code that can be traced, and errors for code that cannot."""
 
+    @pytest.mark.longer
     def test_a_trace_equals_real_steps_to_the_byte(self, folder: Path) -> None:
         for factory in (Factory.of(EXAMPLE), linear(folder)):
             measured = cpu.run_trial(TrialOrder(factory, 8))
@@ -28,6 +29,7 @@ class TestTheTrace:
             assert peak == measured.peak_allocated_bytes
             assert breakdown == measured.breakdown
 
+    @pytest.mark.longer
     def test_copied_modules_equal_real_steps_too(self, folder: Path) -> None:
         """nn.TransformerEncoder copies its layer, and so do models that keep an average."""
         code = LINEAR.format(optimizer=ADAM, last="pass").replace(
@@ -43,12 +45,14 @@ class TestTheTrace:
         measured = cpu.run_trial(TrialOrder(factory, 8))
         assert trace_script(factory, 8, None).peak_by_category()[1] == measured.breakdown
 
+    @pytest.mark.longer
     def test_two_traces_give_every_batch_size(self) -> None:
         traces = trace_script_at_every_batch_size(Factory.of(EXAMPLE), A10, pytest.fail)
         whole = trace_script(Factory.of(EXAMPLE), 37, A10)
         assert traces.at(37).sizes == whole.sizes
         assert traces.at(37).replay() == whole.replay()
 
+    @pytest.mark.longer
     @pytest.mark.parametrize(
         "last",
         [
@@ -79,10 +83,12 @@ class TestTheTrace:
         assert found["optimizer_state"] == 2 * parameters + 2 * 4
         assert found["inputs"] == 8 * 64 * 4
 
+    @pytest.mark.longer
     def test_tensors_have_the_scripts_module_names(self) -> None:
         trace = trace_script(Factory.of(EXAMPLE), 4, A10)
         assert {"features.0", "classifier.2"} <= set(trace.modules)
 
+    @pytest.mark.longer
     def test_cudas_defaults_apply(self, folder: Path) -> None:
         """Dropout saves a mask of bytes, and AdamW uses foreach kernels."""
         names = [op.name for op in trace_script(Factory.of(EXAMPLE), 8, A10).operations]
@@ -142,6 +148,7 @@ class TestTheTrace:
         assert traces.at(5).sizes == trace_script(written(folder, code), 5, A10).sizes
         assert "tracing each batch size separately" in warned[0]
 
+    @pytest.mark.longer
     def test_a_trace_leaves_nothing_behind(self, folder: Path) -> None:
         """No hook and no patch: the caller's own model trains as before."""
         optimizer = importlib.import_module("torch.optim.optimizer")

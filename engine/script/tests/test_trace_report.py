@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import engine
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.tests.scripts import A10, written
@@ -48,6 +50,7 @@ def test_formats_kernels_optimizer_values_and_what_stays_on_the_host_are_told(
     assert host.startswith("At batch 8, up to 8.0 MiB of tensors are on the host at once")
 
 
+@pytest.mark.longer
 def test_an_answer_and_a_prediction_say_so(folder: Path) -> None:
     factory = written(folder, CODE)
     result = engine.analyze(factory.name, gpu="a10")

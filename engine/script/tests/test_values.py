@@ -127,6 +127,7 @@ def test_memory_that_depends_on_a_value_is_refused_with_the_line(
         trace_script(factory, 8, A10)
 
 
+@pytest.mark.longer
 def test_of_several_lines_the_one_that_matters_is_told(folder: Path) -> None:
     body = f"{PLAIN}\n        print(loss.item())\n        if loss.item() < 3: loss = loss.exp()"
     factory = written(folder, READING.replace("{body}", body))
@@ -163,6 +164,7 @@ TAKES_MOST_WHERE = {
 FAST = ("a truth", "codes that died")
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("body", "count"),
     [case if name in FAST else slow(*case) for name, case in TAKES_MOST_WHERE.items()],
@@ -181,6 +183,7 @@ def test_of_two_truths_and_of_counts_those_that_take_most_are_predicted(
     assert "mine.py, line 1" in told
 
 
+@pytest.mark.longer
 def test_the_truth_that_takes_most_holds_at_every_batch_size(folder: Path) -> None:
     body = PLAIN + "\n        if loss > 3: loss = loss + model(x[:batch_size] * 2).exp().sum()"
     factory = written(folder, READING.replace("{body}", body))
@@ -200,6 +203,7 @@ POOLED = """
 FIRST_OF_EACH = "argmax(1) + torch.arange(0, len(graph), 8)"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("best", "picked"),
     [
@@ -271,6 +275,7 @@ SAMPLER = """
 """
 
 
+@pytest.mark.longer
 def test_a_draw_from_what_was_selected_has_the_size_of_the_draw(folder: Path) -> None:
     """As detectors draw positive and negative boxes."""
     code = READING.replace("{body}", SAMPLER + "        " + PLAIN)
@@ -359,6 +364,7 @@ def test_counts_are_as_many_as_the_script_says(folder: Path, weights: str) -> No
     assert trace_script(factory, 8, None).peak_by_category()[0] == measured.peak_allocated_bytes
 
 
+@pytest.mark.longer
 def test_a_larger_batch_may_check_values_that_a_smaller_one_does_not(folder: Path) -> None:
     """As where boxes are checked, whose values are followed as long as they are few."""
     lines = (
@@ -396,6 +402,7 @@ def test_lines_that_only_print_are_compared_together(folder: Path, traced: list[
     assert len(traced) == 1 + 2 + 2  # two more with other values, and two of one kind of lines
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("loss", "sizes"),
     [
@@ -415,6 +422,7 @@ def test_sizes_are_traced_once_where_values_make_no_difference(
     assert found.peak_by_category() == trace_script(factory, 8, None).peak_by_category()
 
 
+@pytest.mark.longer
 def test_a_loop_that_only_values_end_is_followed_where_they_end_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

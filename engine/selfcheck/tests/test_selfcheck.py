@@ -93,6 +93,7 @@ def check(seconds: float = 60.0, workloads: Sequence[Checked] | None = None) -> 
     return self_check(lambda _event: None, seconds, workloads)
 
 
+@pytest.mark.longer
 def test_everything_that_was_measured_is_in_the_result(machine: Any) -> None:
     found = check()
     assert found.problems == ()
@@ -104,6 +105,7 @@ def test_everything_that_was_measured_is_in_the_result(machine: Any) -> None:
     assert found.step_predictor == "abc"
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("kind", ["launches", slow("rates"), slow("predictions"), "trial"])
 def test_what_fails_is_a_problem_and_the_rest_is_kept(machine: Any, kind: str) -> None:
     machine(**{kind: "RuntimeError: no kernel image is available for execution"})
@@ -232,6 +234,7 @@ def test_a_prediction_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) 
     assert predicting.launch_seconds_of(made_check(), asked, 0.1) is None
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 def test_the_launch_time_of_the_host_decides_a_step_that_waits_for_it() -> None:
     from engine.gpus import GPUS

@@ -38,6 +38,7 @@ def test_tokens_that_are_not_there_are_not_trained(model: str, count: int, says:
     assert says in raised.value.fields["trained_tokens"]
 
 
+@pytest.mark.longer
 def test_checkpointing_takes_less_memory() -> None:
     whole = small_workload("bert", sequence_length=128)
     checkpointed = small_workload("bert", sequence_length=128, gradient_checkpointing=True)
@@ -79,6 +80,7 @@ def test_cached_keys_and_values_are_saved_unless_layers_are_recomputed() -> None
     assert checkpointed == each(use_cache=False, gradient_checkpointing=True)
 
 
+@pytest.mark.longer
 def test_eager_attention_stores_the_scores() -> None:
     long = {"sequence_length": 512}
     assert peak(small_workload("bert", attention="eager", **long)) > 2 * peak(
@@ -96,6 +98,7 @@ def test_lora_warns_of_nothing(model: str, recwarn: pytest.WarningsRecorder) -> 
     assert [str(one.message) for one in recwarn if "peft" in one.filename] == []
 
 
+@pytest.mark.longer
 def test_lora_keeps_state_for_the_adapters_only() -> None:
     whole, lora = (
         trace(small_workload("bert", lora_rank=rank), 2, None).peak_by_category()[1]

@@ -158,6 +158,7 @@ def test_no_token_between_those_that_are_traced_needs_more(
     assert traced(cache_format, 18).peak_by_category()[0] == some.peak_by_category()[0]
 
 
+@pytest.mark.longer
 @small
 def test_fewer_bits_take_less_and_packing_takes_the_most() -> None:
     found = [
@@ -172,6 +173,7 @@ def test_fewer_bits_take_less_and_packing_takes_the_most() -> None:
     assert f"packing {PROMPT + 127}" in peaks
 
 
+@pytest.mark.longer
 @small
 @pytest.mark.parametrize("cache_format", OFFLOADED_CACHES)
 def test_the_host_holds_what_the_gpu_does_not(cache_format: CacheFormat) -> None:

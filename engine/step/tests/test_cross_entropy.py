@@ -83,6 +83,7 @@ def test_a_head_trained_beside_adapters_is_equal_to_the_byte() -> None:
     assert predicted == measured
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("precision", ["bf16-mixed", slow("bf16-true"), slow("fp32")])
 def test_less_is_kept_the_smaller_the_parts(precision: str) -> None:
     peaks = [

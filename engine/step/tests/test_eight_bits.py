@@ -39,6 +39,7 @@ def test_a_weight_takes_a_byte_and_each_row_a_scale() -> None:
     assert not any(tensor.requires_grad for tensor in tensors)
 
 
+@pytest.mark.longer
 def test_a_product_adds_up_in_32_bits() -> None:
     """The sums take 4 bytes each, the result 2 of fp16 and again those of what was given."""
     traced = trace(in_8_bits("llama-3.2-1b", precision="bf16-mixed"), BATCH_SIZE, A10)
@@ -51,6 +52,7 @@ def test_a_product_adds_up_in_32_bits() -> None:
     assert {4 * tokens * width for width in (64, 128)} <= {traced.sizes[index] for index in sums}
 
 
+@pytest.mark.longer
 def test_what_is_kept_for_backward_lives_as_long_as_the_loss() -> None:
     """It is kept beside autograd, which frees the rest layer by layer."""
     fields = {"precision": "bf16-true", "sequence_length": 64}

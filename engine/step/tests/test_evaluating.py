@@ -71,6 +71,7 @@ def answer(**fields: Any) -> AnalysisResult:
     return analyze_predicted(request, lambda _: None)
 
 
+@pytest.mark.longer
 def test_an_answer_says_which_of_training_and_evaluation_needs_more() -> None:
     (said,) = (caveat for caveat in answer().caveats if "valuation" in caveat)
     assert said.startswith("Training needs more memory: evaluation at batch 8 peaks at 0.0")

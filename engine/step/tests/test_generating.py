@@ -85,6 +85,7 @@ def peak_of_ours(workload: Workload, texts: Texts, counted: Any = None) -> int:
     return recorder.trace.peak_by_category()[0]
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("model", "fields", "texts"),
     [
@@ -130,6 +131,7 @@ def test_the_peak_is_that_of_generate(model: str, fields: dict[str, Any], texts:
     assert traced.peak_by_category()[0] == peak_of_ours(workload, texts)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("cache_format", [CacheFormat.DYNAMIC, slow(CacheFormat.STATIC)])
 def test_the_cache_has_keys_and_values_of_each_group_of_heads(cache_format: CacheFormat) -> None:
     workload = small_workload("llama-3.2-1b", precision="bf16-true")
@@ -218,6 +220,7 @@ def test_a_wrong_setting_is_not_followed_by_what_a_stand_in_cannot_generate() ->
     assert list(error.value.fields) == ["adapter"]
 
 
+@pytest.mark.longer
 def test_quantized_weights_generate_without_adapters() -> None:
     given = {"model": "llama-3.2-1b", "gpu": "a10", "current_batch_size": 1}
     asked = given | {"quantization": "nf4"}

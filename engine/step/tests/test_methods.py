@@ -222,6 +222,7 @@ def test_divergences_are_those_of_all_logits() -> None:
     torch.testing.assert_close(given[1].grad, given[3].grad)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(("batches", "decides"), [(1, "the update"), slow(400, "generation")])
 def test_the_phase_that_decides_is_told(batches: int, decides: str) -> None:
     workload = small_workload(

@@ -48,6 +48,7 @@ def of_real_steps(workload: Workload) -> Trace:
     return recorder.trace
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "fields",
     [
@@ -66,6 +67,7 @@ def test_device_and_host_are_equal_to_the_byte(fields: dict[str, Any]) -> None:
     assert copied(predicted) == copied(measured) > 0
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "fields",
     [
@@ -82,6 +84,7 @@ def test_an_optimizer_on_the_host_is_equal_to_the_byte(fields: dict[str, Any]) -
     assert predicted.host_bytes == measured.host_bytes > 0
 
 
+@pytest.mark.longer
 def test_an_optimizer_on_the_host_keeps_its_state_there() -> None:
     workload = small_workload("llama-3.2-1b", optimizer_offload=True)
     away = trace(workload, 1, A10)
@@ -116,6 +119,7 @@ def test_an_optimizer_on_the_host_is_refused_where_torchao_has_none(fields: dict
     assert "optimizer_offload" in raised.value.fields
 
 
+@pytest.mark.longer
 def test_the_host_holds_the_input_of_each_checkpointed_layer() -> None:
     length, width, layers = 32, 64, 2
     found = trace(offloaded(gradient_checkpointing=True, optimizer="sgd"), BATCH_SIZE, A10)
@@ -145,6 +149,7 @@ def test_the_host_holds_more_for_more_samples() -> None:
     assert every.at(7).host_bytes == trace(workload, 7, A10).host_bytes
 
 
+@pytest.mark.longer
 def test_the_answer_says_what_the_host_holds_and_does() -> None:
     (told,) = offload_caveats(trace(offloaded(), BATCH_SIZE, A10))
     assert told.startswith("The host holds <0.01 GiB for each GPU (predicted)")

@@ -84,6 +84,7 @@ def test_what_is_paged_is_not_the_allocators(bits: int, counted: int, moved: int
     assert kept[0] == kept[1] > 0
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("paged", "plain", "share"),
     [

@@ -80,6 +80,7 @@ def test_the_head_is_kept_whole(model: str, whole: str) -> None:
     assert not any(whole in name for name in layers(built))
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("quantization", "precision"),
     [
@@ -261,6 +262,7 @@ def test_shards_of_one_group_are_trained_in_one_format() -> None:
     assert "bf16-mixed" in raised.value.fields["precision"]
 
 
+@pytest.mark.longer
 def test_each_gpu_keeps_its_share_of_the_weights_and_all_scales() -> None:
     fields = {"precision": "bf16-true", "parallelism": "fsdp", "world_size": 2}
     workload = qlora("mistral-7b", **fields)

@@ -99,6 +99,7 @@ def test_the_less_is_padded_the_faster() -> None:
 FLASH = {"precision": "bf16-mixed", "attention": "flash"}
 
 
+@pytest.mark.longer
 @small
 @pytest.mark.parametrize(
     ("model", "fields"),
@@ -122,6 +123,7 @@ def test_one_row_takes_what_as_many_tokens_take_in_short_rows(
     assert peak(512, 1) == peak(64, 8)
 
 
+@pytest.mark.longer
 @small
 def test_a_batch_in_one_row_is_equal_to_the_byte_in_short_rows() -> None:
     predicted, measured = predicted_and_measured(gpt2("padding-free", **FLASH))
@@ -144,6 +146,7 @@ def test_one_row_needs_the_memory_of_the_worst_total_and_works_as_the_mean_one()
     assert speeds[0] < speeds[1]
 
 
+@pytest.mark.longer
 @small
 def test_attention_in_one_row_stays_within_samples() -> None:
     workload = gpt2("padding-free", sample_lengths="min=256,max=256", sequence_length=256, **FLASH)

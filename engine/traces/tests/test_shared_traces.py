@@ -24,6 +24,7 @@ from engine.tracing.trace import Trace
 NAMES = ("t4", "a10", "l4", "h100")
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16-mixed", marks=pytest.mark.slow)])
@@ -54,6 +55,7 @@ def test_a_shared_trace_equals_a_trace_for_that_gpu(precision: str) -> None:
     assert made < len(NAMES)
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 def test_whether_blocks_repeat_is_checked_on_the_first_gpu_alone(
@@ -74,6 +76,7 @@ def test_whether_blocks_repeat_is_checked_on_the_first_gpu_alone(
     assert margins == [None, 2, 2, 2]
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 def test_gpus_that_are_traced_alike_stay_together_until_they_are_traced() -> None:
@@ -92,6 +95,7 @@ def test_gpus_that_are_traced_alike_stay_together_until_they_are_traced() -> Non
     assert len(names()) == len(gpus)
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 def test_gpus_that_a_process_is_tracing_come_last() -> None:
@@ -108,6 +112,7 @@ def test_gpus_that_a_process_is_tracing_come_last() -> None:
     ]
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 def test_kinds_that_another_process_has_traced_are_divided(tmp_path: Path) -> None:
@@ -119,6 +124,7 @@ def test_kinds_that_another_process_has_traced_are_divided(tmp_path: Path) -> No
     assert all(len(group) == 1 for group in here.groups(request, gpus))
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models")
 def test_a_batch_nearby_is_the_same_for_all_who_look_at_it() -> None:

@@ -61,6 +61,7 @@ def traced(
     return KeptTraces(files=files).of(request, cuda_behaviour(capability), silent)
 
 
+@pytest.mark.longer
 def test_another_process_finds_equal_traces(files: TraceFiles, made: list[Precision]) -> None:
     fresh = traced(files, asked())
     again = traced(files, asked())
@@ -71,6 +72,7 @@ def test_another_process_finds_equal_traces(files: TraceFiles, made: list[Precis
         assert again.at(batch_size).replay() == fresh.at(batch_size).replay()
 
 
+@pytest.mark.longer
 def test_batch_one_is_kept_once_it_was_traced(
     files: TraceFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +99,7 @@ def test_workloads_and_kinds_of_gpu_are_told_apart(
     assert made == []
 
 
+@pytest.mark.longer
 def test_tf32_has_the_traces_of_fp32(files: TraceFiles, made: list[Precision]) -> None:
     assert traced(files, asked(precision="tf32")).at(4) == traced(files, asked()).at(4)
     assert made == [Precision.FP32]
@@ -160,6 +163,7 @@ def test_the_environment_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert trace_files() == TraceFiles(tmp_path / "memorymark" / "traces")
 
 
+@pytest.mark.longer
 def test_who_asks_for_the_same_at_once_has_it_traced_once(
     files: TraceFiles, made: list[Precision]
 ) -> None:
@@ -169,6 +173,7 @@ def test_who_asks_for_the_same_at_once_has_it_traced_once(
     assert first == second
 
 
+@pytest.mark.longer
 def test_another_kind_of_gpu_does_not_wait(files: TraceFiles, made: list[Precision]) -> None:
     request = asked(precision="bf16-mixed")
     with files.held(request.workload, "traced 8.6"):
@@ -180,6 +185,7 @@ def test_another_kind_of_gpu_does_not_wait(files: TraceFiles, made: list[Precisi
     assert len(made) == 2  # both are kept
 
 
+@pytest.mark.longer
 def test_nobody_waits_for_ever_for_another_process(
     files: TraceFiles, made: list[Precision], monkeypatch: pytest.MonkeyPatch
 ) -> None:

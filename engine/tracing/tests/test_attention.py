@@ -284,6 +284,7 @@ def test_flash_only_is_refused_where_it_cannot_run() -> None:
     assert FLASH_CALL in names
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models")
 def test_recomputed_attention_has_the_kernel_that_was_chosen() -> None:
     """On Hopper, where PyTorch would pick cuDNN's for what checkpointing recomputes."""

@@ -64,6 +64,7 @@ def test_a_peak_with_a_decomposition_is_computed(optimizer: str, source: Source)
     assert 0 <= lower <= higher
 
 
+@pytest.mark.longer
 def test_a_decomposition_below_the_peak_leaves_it_predicted() -> None:
     """Where activations decide, no workspace matters."""
     gpu = GPUS["a100-80gb"]

@@ -60,6 +60,7 @@ def assert_same_as_whole(workload: Workload, batch_sizes: tuple[int, ...] = (3, 
     return traced.how
 
 
+@pytest.mark.longer
 @small
 @pytest.mark.parametrize(
     ("model", "blocks", "fields"),
@@ -234,6 +235,7 @@ def test_a_model_that_needs_all_of_its_blocks_is_traced_whole_and_says_why(
     assert how == "as a whole, since IndexError: list index out of range"
 
 
+@pytest.mark.longer
 @small
 @pytest.mark.parametrize(
     ("blocks", "extra", "how"),
@@ -271,6 +273,7 @@ def test_what_was_found_before_is_not_checked_again(monkeypatch: pytest.MonkeyPa
     )
 
 
+@pytest.mark.longer
 @small
 def test_the_log_says_how_a_step_was_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     deep(monkeypatch, num_hidden_layers=12)

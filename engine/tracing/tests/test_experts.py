@@ -94,6 +94,7 @@ def real_steps(workload: Workload, *, to_the_same: bool) -> tuple[Trace, int]:
     return recorder.trace, max(idle)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("model_type", "precision"),
     [
@@ -134,6 +135,7 @@ def test_lora_on_all_linear_layers_leaves_a_router_that_is_one_as_it_is() -> Non
     assert not any("router" in name for name in adapted)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("capability", [slow(7.5), 9.0])
 def test_experts_multiply_as_on_the_gpu(capability: float) -> None:
     """Without a grouped product each expert multiplies by itself, and memory is the same."""

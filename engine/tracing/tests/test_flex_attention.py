@@ -66,6 +66,7 @@ def test_what_is_attended_has_the_strides_of_the_query_and_each_row_a_sum() -> N
         assert given.stride() == query.stride()
 
 
+@pytest.mark.longer
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_without_gradients_it_is_as_pytorch_lays_it_out_on_the_cpu() -> None:
     """The one case that runs without a GPU."""
@@ -160,6 +161,7 @@ def test_it_is_slower_than_flash_attention() -> None:
     assert flash / 0.9 < flops(FORWARD) == flops(BACKWARD) < flash / 0.45
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models")
 @pytest.mark.parametrize("precision", ["bf16-mixed", slow("bf16-true"), slow("fp32")])
 def test_a_step_takes_about_what_flash_attention_takes(precision: str) -> None:
@@ -292,6 +294,7 @@ def make_step(batch_size):
 """
 
 
+@pytest.mark.longer
 def test_a_script_may_leave_the_compiling_to_transformers(folder: Path) -> None:
     found = trace_script(written(folder, IN_TRANSFORMERS), 2, A10)
     names = [operation.name for operation in found.operations]

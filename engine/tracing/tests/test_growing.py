@@ -23,6 +23,7 @@ def traced(model: str, texts: Texts, batch_size: int) -> Trace:
     return generation_traces(small_workload(model), texts, A100, alone=True).at(batch_size)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("model", ["llama-3.2-1b", slow("gemma-3-1b")])
 def test_the_peak_of_tensors_stays_and_all_are_freed_as_before(model: str) -> None:
     trace = traced(model, Texts(16, 60), 2000)
@@ -52,6 +53,7 @@ def test_it_reserves_what_every_length_does(monkeypatch: pytest.MonkeyPatch) -> 
     assert sampled.replay().peak_reserved_bytes < every
 
 
+@pytest.mark.longer
 def test_a_static_cache_has_one_length() -> None:
     trace = traced("llama-3.2-1b", Texts(16, 60, cache_format=CacheFormat.STATIC), 8)
     assert at_more_lengths(trace) == trace

@@ -62,6 +62,7 @@ def counted_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("counted_gpus")
 def test_a_backward_pass_that_ends_the_process_is_tried_in_another_fork(
     monkeypatch: pytest.MonkeyPatch,

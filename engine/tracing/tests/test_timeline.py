@@ -155,6 +155,7 @@ def predicted(**fields: object) -> AnalysisResult:
     return analyze(AnalysisRequest.parse(asked | fields), lambda _: None)
 
 
+@pytest.mark.longer
 @small
 def test_a_predicted_answer_shows_the_memory_of_its_recommended_batch() -> None:
     result = predicted()

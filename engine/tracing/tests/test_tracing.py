@@ -22,6 +22,7 @@ from engine.tracing.trace import Category, Operation, Trace
 small = pytest.mark.usefixtures("small_models")
 
 
+@pytest.mark.longer
 @small
 @pytest.mark.parametrize(
     ("model", "precision", "capability"),
@@ -40,6 +41,7 @@ def test_two_traces_give_every_batch_size(model: str, precision: str, capability
         assert traces.at(batch_size) == trace(workload, batch_size, behaviour)
 
 
+@pytest.mark.longer
 @small
 def test_a_trace_is_the_same_in_every_process_and_call() -> None:
     # Autocast drops its cached casts in hash table order; a trace must not depend on it.
@@ -82,6 +84,7 @@ def test_a_tensor_on_the_meta_device_takes_no_memory() -> None:
     assert recorder.live_bytes == before + 256 * 256 * 4
 
 
+@pytest.mark.longer
 @small
 def test_a_prediction_does_not_touch_a_present_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def touched(*_: object) -> None:
@@ -229,6 +232,7 @@ def test_a_parameter_its_gradient_and_its_state_have_its_module() -> None:
     assert set(named(Category.PARAMETERS)) >= set(owners)
 
 
+@pytest.mark.longer
 @small
 def test_phases_come_in_order() -> None:
     traced = trace(small_workload("bert", gradient_accumulation=2), 2, None)

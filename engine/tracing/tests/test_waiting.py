@@ -117,6 +117,7 @@ def test_the_number_of_steps_that_an_optimizer_keeps_is_on_the_host() -> None:
     assert waits(recorder.finish().operations) == []
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("small_models")
 def test_a_speech_model_waits_for_what_it_hides() -> None:
     found = trace(small_workload("wav2vec2"), 2, cuda_behaviour(9.0)).operations
@@ -132,6 +133,7 @@ def test_most_models_wait_only_where_they_look_at_the_mask(model: str) -> None:
     assert "backward" not in dict(waits(found))
 
 
+@pytest.mark.longer
 def test_a_script_waits_where_it_reads_values_from_the_gpu(tmp_path: Path) -> None:
     chosen = scripted(tmp_path, "x = x[x.sum(1) > 0]")
     assert chosen == [("forward", "index"), ("backward", "index_put")]

@@ -156,6 +156,7 @@ def test_an_answer_names_its_versions_and_warns_of_others() -> None:
     assert [warning.message for warning in warnings] == result.caveats[:1]
 
 
+@pytest.mark.longer
 @pytest.mark.torch
 @pytest.mark.usefixtures("small_models", "kept_traces")
 def test_the_command_line_warns_of_the_projects_versions(

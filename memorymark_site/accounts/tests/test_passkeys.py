@@ -224,6 +224,7 @@ def test_a_passkey_confirms_your_identity(here: Client, passkey: Passkey) -> Non
     assert here.get(ADD).status_code == 200
 
 
+@pytest.mark.longer
 def test_the_number_of_started_sign_ins_is_limited(db: None) -> None:
     for _ in range(150):
         assert _client().get(ALONE, headers={"Accept": "application/json"}).status_code == 200

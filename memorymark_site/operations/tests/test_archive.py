@@ -55,6 +55,7 @@ def _with_manifest(path: Path, **changes: object) -> Path:
     return changed
 
 
+@pytest.mark.longer
 @given(st.lists(st.lists(_VALUES, min_size=2, max_size=2)))
 def test_rows_come_back_unchanged(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[Any]]

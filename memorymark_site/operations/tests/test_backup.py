@@ -162,6 +162,7 @@ def test_the_queue_is_restored_without_key_fingerprints(lab: User, tmp_path: Pat
     assert job.analysis_id == waiting.pk
 
 
+@pytest.mark.longer
 def test_running_jobs_are_queued_again(lab: User, tmp_path: Path) -> None:
     running = make_analysis(lab, Status.RUNNING, token="held", heartbeat_at=timezone.now())
     ending = make_analysis(lab, Status.CANCELLING, heartbeat_at=timezone.now())

@@ -51,6 +51,7 @@ def _ids(*, deployed: bool = False) -> list[str]:
     return [message.id.removeprefix("memorymark.") for message in found if message.id]
 
 
+@pytest.mark.longer
 def test_the_documented_production_settings_are_clean(tmp_path: Path) -> None:
     done = _check(tmp_path, "--deploy", "--fail-level", "WARNING", **PRODUCTION)
     assert done.returncode == 0, done.stderr

@@ -33,6 +33,7 @@ def _line_of(process: subprocess.Popen[str]) -> str:
     return line
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "command",
     [
@@ -51,6 +52,7 @@ def test_without_a_database_commands_end_in_one_line(tmp_path: Path, command: st
     assert "secret" not in line
 
 
+@pytest.mark.longer
 def test_a_data_folder_that_cannot_be_written_is_one_line() -> None:
     """``/proc/self`` is one even for root."""
     unusable = {"MEMORYMARK_DATA_DIR": "/proc/self"}

@@ -102,6 +102,7 @@ def test_a_traceback_has_no_secret_either(formatter: Callable[..., logging.Forma
     assert "hunter2-key" not in said
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("style", ["json", pytest.param("lines", marks=pytest.mark.slow)])
 def test_the_environment_sets_format_and_level(style: str) -> None:
     program = "import django, logging; django.setup(); logging.getLogger('lab').error('gone')"

@@ -62,6 +62,7 @@ def test_many_passwords_for_one_name(ada: User) -> None:
     assert Client().post(LOGIN, credentials("ada", RIGHT)).status_code == 429
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "spellings",
     [["ada", "ADA", "Ada", " ada", "ada ", "\tada", "\uff41da", "aDa"], ["ada\0", "ada\n"]],

@@ -75,6 +75,7 @@ def test_the_admin_site_needs_the_token_too(lab: Lab, path: str) -> None:
     assert answer.status_code in (403, 405)
 
 
+@pytest.mark.longer
 def test_a_get_request_changes_nothing(lab: Lab) -> None:
     """An image on another page sends a GET, which must do nothing at any address."""
     victim = lab.by_session("admin")

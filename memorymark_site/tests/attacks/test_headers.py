@@ -31,6 +31,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("what", ANSWERS)
 def test_every_response_has_the_security_headers(site: Site, what: str) -> None:
     """Against framing, sniffing, plain HTTP, caching and embedding, whatever the response."""
@@ -148,6 +149,7 @@ def olga(client: Client, db: None) -> User:
     return user
 
 
+@pytest.mark.longer
 def test_members_pages_are_not_cached_by_others(client: Client, olga: User) -> None:
     """A proxy between the site and its members that caches what it may."""
     analysis = make_analysis(olga, Status.SUCCEEDED, make_result())

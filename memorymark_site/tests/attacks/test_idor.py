@@ -110,6 +110,7 @@ def test_the_walk_covers_some_addresses() -> None:
     assert len(HERS_ALONE) >= 12
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "name",
     ["other", *(pytest.param(name, marks=pytest.mark.slow) for name in ("viewer", "admin"))],

@@ -142,6 +142,7 @@ def module_lab(module_lab: Lab) -> Lab:
     return lab
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     ("name", "hostile"),
     [
@@ -225,6 +226,7 @@ def test_text_that_is_a_template(lab: Lab, text: str) -> None:
     assert escape(text) in page
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize(
     "text",
     [

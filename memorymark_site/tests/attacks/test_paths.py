@@ -148,6 +148,7 @@ def test_a_backup_that_writes_outside_or_names_a_table(db: None, tmp_path: Path,
     assert make_user("still").pk
 
 
+@pytest.mark.longer
 def test_a_backup_that_unpacks_to_more_than_memory(tmp_path: Path) -> None:
     """Zip bombs: one endless row, endless rows, an endless manifest."""
     endless_row = _archive(tmp_path / "row.zip", {"auth.user": b'["' + b"a" * 90_000_000})

@@ -68,6 +68,7 @@ def test_a_hub_id_with_the_hub_switched_off(engine: EngineProcess) -> None:
     assert f"the Hub is switched off here ({SWITCH}=off)" in said
 
 
+@pytest.mark.longer
 def test_the_output_of_a_command_with_database_and_mail_server_down(tmp_path: Path) -> None:
     """At DEBUG, including the final traceback: no passwords and no keys."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
