@@ -113,8 +113,9 @@ class Moving(torch.Tensor):
         return ["codes"], self.device
 
     @classmethod
-    # PyTorch declares its arguments without defaults
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(  # type: ignore[override]  # PyTorch declares it without defaults
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return NotImplemented
 
     @classmethod

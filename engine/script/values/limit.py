@@ -66,8 +66,10 @@ class Limit:
         Raises:
             ReachesNoStep: If it has run too many.
         """
+        if self._lifted:
+            return
         most, known_peak = _NUMBERS.unpack(self._shared[:])
-        if self._lifted or not most or operators <= max(most, self._next_look):
+        if not most or operators <= max(most, self._next_look):
             return
         peak = self.peak()
         if peak > known_peak or (self._next_look and peak <= self._peak_then):
