@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption, Plan
-from ..core.errors import EngineError, InvalidInput
-from ..events import Emit, Log, Stage
-from ..gpus import GPUS, Gpu
+from ..core.errors import InvalidInput
+from ..events import Emit, Log
+from ..gpus import Gpu
 from ..gpus.known import known_gpus
 from ..hub import resolve
 from ..interface.request import AnalysisRequest
@@ -20,25 +18,14 @@ from ..traces.source import TraceSource
 from ..traces.workloads import KeptTraces
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from .caveats import gpu_caveats
-from .combinations import Combination, Reached, next_combinations
+from .climbing import climb_and_compare
 from .correction import NO_EXPERIENCE, UNCORRECTED, Experience
 from .gpu_comparison import compared, gpu_option, gpu_today, speed_today
-from .ladder import Climb, other_gpus
 from .measured_host import on_measured_host
-from .moves import moves_for, sharded
+from .model_ladder import ModelClimb
 from .predicted_analysis import ModelPrediction
 from .requested_gpu import catalogue_gpu
 from .room import largest_sibling, longest_sequence, room
-from .side_by_side import SideBySide, processes_here
-
-Tasks = SideBySide[Combination | frozenset[str] | str, Reached | list[GpuOption] | int | str | None]
-"""Combinations of moves, GPUs of some names, and what is looked for by name."""
-
-MAX_TRIED = 16
-"""Combinations of moves; each takes seconds."""
-
-_NICENESS = 10
-"""Priority of the process: a verdict, which somebody waits for, does not wait for a plan."""
 
 
 def plan(
@@ -85,7 +72,7 @@ def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: 
             traces = traced.of(request, behaviour_of(gpu), lambda _: None)
             gpu, correction = on_measured_host(gpu, request, correction, traces)
         here = replace(here, launch_seconds=gpu.launch_seconds, launch_range=gpu.launch_range)
-        climb = Climb(request, gpu, traced, correction, used)
+        climb = ModelClimb(request, gpu, used, traced=traced, correction=correction)
         if request.current_batch_size is None:
             climb = climb.starting()
             request = climb.request
@@ -98,14 +85,25 @@ def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: 
     on_each = partial(_options, request, here, predictions, speed)
     every = known_gpus(request.launch_microseconds)
     gpus = (every if here is None else every | {here.name: here}).values()
-    rungs, options, named = _found(climb, partial(traced.groups, request, gpus), on_each, emit)
-    left = room(climb, options, named[_SEQUENCE], named[_MODEL]) if climb else None
+    of_room: dict[str, Callable[[], object]] = (
+        {
+            _SEQUENCE: partial(longest_sequence, climb),
+            _MODEL: partial(largest_sibling, climb),
+        }
+        if climb
+        else {}
+    )
+    climbed = climb_and_compare(
+        climb, partial(traced.groups, request, gpus), on_each, emit, of_room
+    )
+    named = climbed.named
+    left = room(climb, climbed.options, named[_SEQUENCE], named[_MODEL]) if climb else None
     name = request.workload.preset.display_name
-    found = compared(name, request, here, options, speed)
+    found = compared(name, request, here, climbed.options, speed)
     return replace(
         found,
         workload=request.workload,
-        ladder=in_order(rungs) if rungs else [],
+        ladder=climbed.ladder,
         room=left,
         caveats=[*warned, *found.caveats, *learned, *assumed],
         software=used,
@@ -113,102 +111,6 @@ def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: 
 
 
 _SEQUENCE, _MODEL = "longest sequence", "largest sibling"
-
-
-def _found(
-    climb: Climb | None,
-    groups: Callable[[], list[list[Gpu]]],
-    on_each: Callable[[Sequence[Gpu]], list[GpuOption]],
-    emit: Emit,
-) -> tuple[list[Rung], list[GpuOption], dict[str, Any]]:
-    """The rungs on the current GPU, every GPU, and what its room is for, found side by side.
-
-    Args:
-        climb: ``None`` without a current GPU.
-        groups: Every GPU, divided among processes once the workload was traced for its own.
-        on_each: Predicts the workload on some GPUs.
-        emit: Receives the rungs as they are found.
-    """
-    tasks: Tasks = SideBySide(processes_here(), _NICENESS)
-    rungs = _Rungs(climb, tasks, emit) if climb else None
-    for some in groups():
-        tasks.add(frozenset(gpu.name for gpu in some), partial(on_each, some))
-    if climb is not None:
-        tasks.add(_SEQUENCE, partial(longest_sequence, climb))
-        tasks.add(_MODEL, partial(largest_sibling, climb))
-    options: dict[str, GpuOption] = {}
-    named: dict[str, Any] = {}
-    with tasks:
-        for key, result in tasks.results():
-            if isinstance(result, EngineError):
-                if not isinstance(key, tuple) or rungs is None:
-                    raise result
-                rungs.fail(key, str(result))
-            elif isinstance(result, list):
-                options |= {option.gpu: option for option in result}
-                if rungs is not None and len(options) == len(GPUS):
-                    rungs.take_gpus([options[gpu] for gpu in GPUS])
-            elif isinstance(result, Reached) and isinstance(key, tuple) and rungs is not None:
-                rungs.take(key, result)
-            elif isinstance(key, str):
-                named[key] = result
-    return rungs.shown if rungs else [], [options[gpu] for gpu in GPUS], named
-
-
-class _Rungs:
-    """The rungs found so far: a round of combinations, then the next one that it calls for.
-
-    Args:
-        climb: Predicts a combination.
-        tasks: Where the combinations are predicted.
-        emit: Receives the rungs that may be shown.
-    """
-
-    def __init__(self, climb: Climb, tasks: Tasks, emit: Emit) -> None:
-        self._climb, self._tasks, self._emit = climb, tasks, emit
-        self._moves, self._shards = moves_for(climb.request, climb.gpu), sharded(climb.request)
-        self._waiting: set[Combination] = {()}
-        self._found: dict[Combination, Reached] = {}
-        self.shown: list[Rung] = []
-        self.take((), climb.reach(()))  # in this process, which keeps its traces for the others
-
-    def take(self, moves: Combination, reached: Reached) -> None:
-        """Take what was found of a combination, and start the next round after the last one."""
-        self._found[moves] = reached
-        if reached.rung.fits or len(moves) < 2:
-            self._show(reached.rung)
-        if reached.kept is not None:
-            self._show(reached.kept)
-        self._waiting.remove(moves)
-        if not self._waiting and len(self._found) <= MAX_TRIED:
-            self._start_next_round()
-        tried, known = len(self._found), len(self._found) + len(self._waiting)
-        self._emit(Stage("advice", tried / known, tried, known))
-        if tried == known:
-            self._emit(Log("Comparing the catalogue GPUs"))
-
-    def _start_next_round(self) -> None:
-        climb = self._climb
-        following = next_combinations(self._found, self._moves, self._shards, climb.may_fit)
-        self._waiting = set(following)
-        for one in reversed(following):
-            names = listed([move.name for move in one])
-            self._emit(Log(f"Trying {names}"))
-            self._tasks.add(one, partial(climb.reach, one), first=True)
-
-    def fail(self, moves: Combination, why_not: str) -> None:
-        """Take that a combination could not be predicted, as where host memory ran out."""
-        self.take(moves, Reached(self._climb.unreached(moves, why_not), applies=False))
-
-    def take_gpus(self, options: Sequence[GpuOption]) -> None:
-        """Take what was found of every GPU."""
-        request, today = self._climb.request, self._climb.today
-        for rung in other_gpus(request, options, today.samples_per_second):
-            self._show(rung)
-
-    def _show(self, rung: Rung) -> None:
-        self.shown.append(rung)
-        self._emit(rung)
 
 
 def _options(

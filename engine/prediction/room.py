@@ -15,7 +15,7 @@ from ..interface.request import AnalysisRequest
 from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..models.presets import PRESETS, Preset
-from .ladder import Climb
+from .model_ladder import ModelClimb
 from .moves import least_bytes
 
 AS_FAST = 0.95
@@ -27,7 +27,7 @@ MAX_TRACES = 4
 _STEP = 512
 
 
-def longest_sequence(climb: Climb) -> int | None:
+def longest_sequence(climb: ModelClimb) -> int | None:
     """The longest sequence that surely fits at the current batch, in friendly sizes.
 
     Memory grows along a line, or faster where all scores of the attention are kept. So a line
@@ -78,7 +78,7 @@ def _friendly_lengths(largest: int) -> list[int]:
     return sorted(size for size in {*powers, *range(_STEP, largest + 1, _STEP)} if size <= largest)
 
 
-def largest_sibling(climb: Climb) -> str | None:
+def largest_sibling(climb: ModelClimb) -> str | None:
     """The largest preset of the same family that surely fits at the current batch.
 
     Returns:
@@ -111,7 +111,7 @@ def _siblings(workload: Workload, parameters: float) -> Iterator[Preset]:
 
 
 def room(
-    climb: Climb, options: Sequence[GpuOption], sequence_length: int | None, model: str | None
+    climb: ModelClimb, options: Sequence[GpuOption], sequence_length: int | None, model: str | None
 ) -> Room | None:
     """The room that is left; ``None`` if the current batch does not fit.
 
@@ -156,7 +156,7 @@ def _cheaper(request: AnalysisRequest, options: Sequence[GpuOption]) -> GpuOptio
     return min(cheaper, key=lambda found: found[0])[1] if cheaper else None
 
 
-def _trial(climb: Climb, **changed: Any) -> Trial | None:
+def _trial(climb: ModelClimb, **changed: Any) -> Trial | None:
     """The trial of the current batch of another workload; ``None`` where it cannot be trained."""
     try:
         workload = replace(climb.request.workload, **changed)
@@ -165,7 +165,7 @@ def _trial(climb: Climb, **changed: Any) -> Trial | None:
         return None
 
 
-def _surely_fits(trial: Trial, climb: Climb) -> bool:
+def _surely_fits(trial: Trial, climb: ModelClimb) -> bool:
     return trial.fits and _high(trial) <= climb.gpu.total_bytes
 
 

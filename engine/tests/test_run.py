@@ -20,7 +20,7 @@ from engine.events import Event, Log
 from engine.gpus import GPUS
 from engine.interface.first_request import FIRST_REQUEST
 from engine.interface.request import AnalysisRequest
-from engine.prediction import plan as plan_module
+from engine.prediction import model_ladder
 from engine.prediction.moves import moves_for
 from engine.run import run
 from engine.traces.trace_files import FOLDER_VARIABLE
@@ -167,7 +167,7 @@ def test_other_batch_sizes_and_gpus_reuse_the_traces() -> None:
 
 @pytest.mark.slow
 def test_a_plan_has_every_gpu_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "moves_for", lambda *given: moves_for(*given)[:1])
+    monkeypatch.setattr(model_ladder, "moves_for", lambda *given: moves_for(*given)[:1])
     events = events_of(asking(REQUEST, ask="plan"))
 
     assert events[-1]["type"] == "answer"

@@ -23,9 +23,10 @@ from engine.core.errors import EngineError, InvalidInput
 from engine.events import Event
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
+from engine.prediction import climbing
 from engine.prediction import plan as plan_module
 from engine.prediction.combinations import Combination
-from engine.prediction.ladder import Climb
+from engine.prediction.model_ladder import ModelClimb
 from engine.prediction.plan import plan
 from engine.traces.workloads import KeptTraces
 
@@ -38,9 +39,9 @@ KEPT = KeptTraces(most=64)
 @pytest.fixture
 def few_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     some = {name: GPUS[name] for name in ("a10", "h100")}
-    monkeypatch.setattr(plan_module, "GPUS", some)
+    monkeypatch.setattr(climbing, "GPUS", some)
     monkeypatch.setattr(plan_module, "known_gpus", lambda *_: some)
-    monkeypatch.setattr(plan_module, "processes_here", lambda: 1)
+    monkeypatch.setattr(climbing, "processes_here", lambda: 1)
 
 
 def ask(**fields: object) -> AnalysisRequest:
@@ -171,7 +172,7 @@ def test_accumulation_is_traded_for_batch() -> None:
     assert less.moves[-1] == "batch 256"
 
 
-class Refusing(Climb):
+class Refusing(ModelClimb):
     """A climb in which one kind of move cannot be predicted."""
 
     def _reached(self, moves: Combination, *rest: Any) -> Any:
@@ -188,7 +189,7 @@ class Refusing(Climb):
 
 @pytest.mark.slow
 def test_a_move_that_is_not_possible_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "Climb", Refusing)
+    monkeypatch.setattr(plan_module, "ModelClimb", Refusing)
     request = ask(memory_limit_bytes=350 * MIB, current_batch_size=8, optimizer="sgd")
     ladder = plan(request, lambda _: None, traced=KEPT).ladder
     refused = {rung.moves[0]: rung.why_not for rung in ladder[1:] if not rung.fits}

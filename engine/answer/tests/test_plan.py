@@ -23,6 +23,7 @@ from engine.events import Event
 from engine.gpus import GPUS, Gpu, Vendor, with_prices
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
+from engine.prediction import climbing
 from engine.prediction import plan as plan_module
 from engine.prediction.intervals import RelativeRange
 from engine.prediction.plan import plan
@@ -69,7 +70,7 @@ def predictor(fixed_gib: float, gib_per_sample: float) -> Callable[..., Trial]:
 def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
     """A plan from made-up predictions, without a ladder."""
 
-    monkeypatch.setattr(plan_module, "processes_here", lambda: 1)
+    monkeypatch.setattr(climbing, "processes_here", lambda: 1)
 
     def make(request: AnalysisRequest, fixed_gib: float = 1.0, each: float = 0.5) -> Plan:
         def on(gpu: Gpu) -> MadePrediction | InvalidInput:
@@ -81,7 +82,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
 
         made = SimpleNamespace(on=on)
         monkeypatch.setattr(plan_module, "_Predictions", lambda *_: made)
-        monkeypatch.setattr(plan_module, "Climb", lambda *_: None)
+        monkeypatch.setattr(plan_module, "ModelClimb", lambda *_, **__: None)
         return plan(request, quiet)
 
     return make
@@ -225,7 +226,7 @@ def test_gpus_with_equal_traces_share_them(monkeypatch: pytest.MonkeyPatch) -> N
         traced.append(given)
         return trace_every_batch_size(*given)
 
-    monkeypatch.setattr(plan_module, "processes_here", lambda: 1)
+    monkeypatch.setattr(climbing, "processes_here", lambda: 1)
     monkeypatch.setattr(workloads, "trace_every_batch_size", counted)
     made = plan(ask("local"), quiet)
     assert 1 <= len(traced) < len({gpu.compute_capability for gpu in GPUS.values()})
