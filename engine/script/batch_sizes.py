@@ -136,6 +136,7 @@ class ScriptTraces:
             host_bytes=_host_bytes(self.low, self.high, batch_size),
             micro_batches=self.low.micro_batches,
             batch_multiple=self.multiple,
+            move_lines=self.low.move_lines,
         )
         return replace(told, caveats=[*self.caveats, *on_the_host(told)])
 

@@ -18,6 +18,7 @@ from typing import Any
 from ..core.errors import InvalidInput
 from ..core.parsing import shown
 from .factory import innermost, line_in, summary
+from .moves.kinds import ScriptMove
 
 SUFFIX = ".py"
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
@@ -43,6 +44,7 @@ class Program:
         gradient_accumulation: Micro-batches to a step of the script, as far as the user says so;
             the script is not told.
         launch: Accelerate's config that it is launched with, whose variables this process has.
+        moves: The moves that are made in it while it is traced.
     """
 
     path: str
@@ -53,6 +55,7 @@ class Program:
     gradient_accumulation: int = 1
     by_constant: bool = False
     launch: str = ""
+    moves: tuple[ScriptMove, ...] = ()
 
     @classmethod
     def of(
@@ -96,7 +99,7 @@ class Program:
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Program:
         """The inverse of ``dataclasses.asdict``, after JSON."""
-        lists = {name: tuple(fields[name]) for name in ("arguments", "loaders")}
+        lists = {name: tuple(fields[name]) for name in ("arguments", "loaders", "moves")}
         return cls(**{**fields, **lists})
 
     @property

@@ -25,6 +25,8 @@ from .factory import ScriptFailed
 from .libraries.micro_batches import MicroBatches
 from .live import Live
 from .machine import Machine, pretended_machine
+from .moves.kinds import MoveNotMade
+from .moves.making import MovesInScript
 from .process.deepspeed import follow_deepspeed
 from .process.fork import Done, Fork, last_words, watch
 from .process.metrics import go_without_metrics
@@ -282,6 +284,12 @@ class Tracing:
         self._loaders.before_read = self._early.before_read
         self._found: Trace | None = None
         self._batches_before = 1
+        self._moves = MovesInScript(
+            program.name,
+            program.moves if isinstance(program, Program) else (),
+            "cuda" if machine.shows_gpu else "cpu",
+            self._steps.made_so_far,
+        )
         self._beside = ThreadsBeside()
         self._patience = _Patience(program, end)
 
@@ -344,6 +352,10 @@ class Tracing:
             self._found.divided_by = self._loaders.divided_by(self._batch_size, processes_joined())
             self._found.computed = self._machine.is_computed
             self._found.own_batches = self._loaders.own.differ
+            try:
+                self._found.move_lines = self._moves.lines()
+            except MoveNotMade as error:
+                self._end(error)
             self._found.caveats += [
                 seen(self._found, self._steps.optimizer),
                 *self._machine.caveats,

@@ -157,6 +157,7 @@ class Trace:
         batch_multiple: Only multiples of this are batch sizes that the step takes.
         own_batches: Whether the script chooses how many samples each of its batches has, so that
             its batch sizes do not lie on a line.
+        move_lines: The lines of code that make the moves in a script with which it was traced.
         caveats: Limits of the trace, in sentences.
     """
 
@@ -183,6 +184,7 @@ class Trace:
     computed: bool = field(default=False, compare=False)
     batch_multiple: int = field(default=1, compare=False)
     own_batches: bool = field(default=False, compare=False)
+    move_lines: list[str] = field(default_factory=list, compare=False)
     caveats: list[str] = field(default_factory=list)
 
     @property

@@ -171,7 +171,11 @@ class ProgramSteps:
 
     def find_model(self) -> None:
         """Find the model among the modules that the script has made."""
-        self.model = self._modules.outermost()
+        self.model = self.made_so_far()
+
+    def made_so_far(self) -> torch.nn.Module:
+        """The model that the script has made by now, or a list of several."""
+        return self._modules.outermost()
 
     def ended_early(self) -> str:
         """Why a script that has come to its end cannot be predicted."""

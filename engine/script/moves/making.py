@@ -1,0 +1,81 @@
+"""Makes moves in a script, in the process that traces it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from weakref import WeakSet
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from .checkpointing import Checkpointing, switch_off, trains_now
+from .kinds import MoveNotMade, ScriptMove
+from .optimizers import use_fused
+from .precision import Bf16, use_tf32
+
+
+class MovesInScript:
+    """The moves that are made in a script, for as long as its process lives.
+
+    Args:
+        script: Name of the script, for messages.
+        moves: The moves.
+        device: Type of the device that the script trains on.
+        models: Gives the models that the script has made so far.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        moves: Sequence[ScriptMove],
+        device: str,
+        models: Callable[[], torch.nn.Module],
+    ) -> None:
+        self._script, self._moves, self._models = script, moves, models
+        self._lines: dict[ScriptMove, str] = {}
+        self._seen: WeakSet[torch.nn.Module] = WeakSet()
+        self._bf16: Bf16 | None = None
+        self._checkpointing: Checkpointing | None = None
+        if ScriptMove.TF32 in moves:
+            use_tf32(self._note(ScriptMove.TF32))
+        if ScriptMove.BF16 in moves:
+            self._bf16 = Bf16(device, self._note(ScriptMove.BF16))
+        if ScriptMove.FUSED_OPTIMIZER in moves:
+            use_fused(self._note(ScriptMove.FUSED_OPTIMIZER))
+        if ScriptMove.CHECKPOINTING in moves:
+            self._checkpointing = Checkpointing(self._note(ScriptMove.CHECKPOINTING))
+        if ScriptMove.NO_CHECKPOINTING in moves:
+            switch_off(self._note(ScriptMove.NO_CHECKPOINTING))
+        if self._bf16 or self._checkpointing:
+            register_module_forward_pre_hook(self._before_forward)
+
+    def lines(self) -> list[str]:
+        """The lines of code that make the moves in the script.
+
+        Raises:
+            MoveNotMade: If the script has nothing that one of them could be made on.
+        """
+        for move in self._moves:
+            if move not in self._lines:
+                raise MoveNotMade(self._script, move)
+        return [self._lines[move] for move in self._moves]
+
+    def _note(self, move: ScriptMove) -> Callable[[str], None]:
+        return partial(self._take, move)
+
+    def _take(self, move: ScriptMove, line: str) -> None:
+        self._lines.setdefault(move, line)
+
+    def _before_forward(self, module: torch.nn.Module, args: object) -> None:
+        if module in self._seen and self._bf16 is None:
+            return
+        if torch._C._current_graph_task_id() != -1 or not trains_now(module):
+            return
+        if module not in self._seen:
+            model = self._models()
+            if self._checkpointing is not None:
+                self._checkpointing.switch_on(model)
+            self._seen |= WeakSet([*model.modules(), *module.modules()])
+        if self._bf16 is not None:
+            self._bf16.before_forward()
