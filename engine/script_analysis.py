@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
 from .analysis import on_chosen, with_versions
-from .answer.certificate import repeat_commands
-from .answer.conclusion import Findings, answer
+from .answer.conclusion import Findings
 from .answer.plan import Plan
 from .events import Emit, Log, Stage
 from .gpus import ANY, LOCAL, Gpu
 from .gpus.known import known_gpus
 from .interface.batch_trials import BatchTrials
 from .interface.result import AnalysisResult
-from .interface.trial import Source
 from .measurement.measured_script import behaviour_on, measure_script
 from .measurement.parent import local_device
+from .prediction.climbing import climb_and_compare
 from .prediction.correction import UNCORRECTED
 from .prediction.gpu_choice import GpuChoice, choose_gpu
-from .prediction.gpu_comparison import compare_gpus, gpu_today
+from .prediction.gpu_comparison import compared, gpu_option, gpu_today, speed_today
+from .prediction.ladder import quiet
 from .prediction.predicted_findings import predict_findings, with_profile
 from .prediction.requested_gpu import catalogue_gpu, gpu_facts
+from .prediction.scripts.conclusion import conclude_script
+from .prediction.scripts.ladder import ScriptClimb
 from .prediction.scripts.phases import ScriptPhases
 from .prediction.scripts.prediction import ScriptPrediction, fits_on_none, prediction_on
 from .prediction.scripts.step_time import on_recorded_host
 from .records.comparison import RecordedFile
 from .script.batch_sizes import TracesOnGpus, of_sizes_taken, told_by_loaders, trace_request
 from .script.factory import Factory, refuse_while_loading
-from .script.live import Live
 from .script.request import ScriptRequest
 from .script.trace_report import about_the_trace
 from .traces.source import TraceSource
@@ -71,7 +73,7 @@ def analyze_script(
         found = measure_script(request, device, emit)
     else:
         found = _predicted(request, emit, recorded)
-    result = _conclude(request, found)
+    result = conclude_script(request, found)
     if choice is not None:
         result = on_chosen(choice, result)
     used = software.loaded()
@@ -100,18 +102,6 @@ def _choice(request: ScriptRequest, emit: Emit) -> GpuChoice[ScriptRequest]:
 
     on = partial(prediction_on, traces=traces, later=lambda gpu: later(behaviour_of(gpu)))
     return choose_gpu(request, on, partial(fits_on_none, request), emit)
-
-
-def _conclude(request: ScriptRequest, found: Findings) -> AnalysisResult:
-    """The answer to a request for a script."""
-    settings = {"memory_limit_bytes": request.memory_limit_bytes, "allocator": request.allocator}
-    changed = {name: value for name, value in settings.items() if value}
-    commands, runs = [], []
-    if not isinstance(request.script, Live):  # no other process can repeat that
-        words = request.script.words()
-        commands = repeat_commands(request, words, changed, found.source, found.sides)
-        runs = repeat_commands(request, words, changed, Source.MEASURED, found.batches)
-    return answer(request, found, request.script.name, commands, runs)
 
 
 def predict_script(
@@ -160,11 +150,13 @@ def predict_script(
 
 
 def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None = None) -> Plan:
-    """Predict a script on every catalogue GPU, tracing it once for each compute capability.
+    """Predict the ladder of a script on its GPU, and the script on every catalogue GPU.
+
+    It is traced once for each compute capability, and once for each combination of moves.
 
     Args:
-        request: Its GPU is the one used today, or ``local`` for none.
-        emit: Receives log lines.
+        request: Its GPU is the one used today, or ``local`` for none, and so no ladder.
+        emit: Receives log lines, and the rungs of the ladder as they are found.
         recorded: As for :func:`analyze_script`, on the GPU used today.
 
     Raises:
@@ -174,17 +166,31 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
     """
     refuse_while_loading()
     here = gpu_today(request)
-    every = list(known_gpus(request.launch_microseconds).values())
-    request = told_by_loaders(request, behaviour_of(here or every[0]), emit)
+    every = known_gpus(request.launch_microseconds)
+    first = here or next(iter(every.values()))
+    request = told_by_loaders(request, behaviour_of(first), emit)
     traces = TracesOnGpus(request)
-    seen = traces.on_first(every, emit) if here is None else traces.on(here, emit)
+    seen = traces.on_first([*every.values()], emit) if here is None else traces.on(here, emit)
     request = of_sizes_taken(request, seen)
-    host = UNCORRECTED
-    if here is not None:
-        here, host = on_recorded_host(request, here, seen, recorded)
     not_followed = ScriptPhases(None, request.known_batch_size)
-    on = partial(prediction_on, request, emit=emit, traces=traces, later=lambda gpu: not_followed)
-    found = compare_gpus(request.script.name, request, here, on)
+    climb, host = None, UNCORRECTED
+    if here is not None:
+        gpu, host = on_recorded_host(request, catalogue_gpu(request), seen, recorded)
+        here = replace(here, launch_seconds=gpu.launch_seconds, launch_range=gpu.launch_range)
+        climb = ScriptClimb(
+            request, gpu, software.loaded(), traces=seen, later=not_followed, correction=host
+        )
+        every |= {here.name: here}
+    on = partial(prediction_on, request, emit=quiet, traces=traces, later=lambda gpu: not_followed)
+    speed = None if here is None else speed_today(on(here))
+    climbed = climb_and_compare(
+        climb,
+        [*every],
+        partial(_alike, [*every.values()]),
+        lambda gpus: [gpu_option(request, here, gpu, on(gpu), speed) for gpu in gpus],
+        emit,
+    )
+    found = compared(request.script.name, request, here, climbed.options, speed)
     used = software.loaded()
     caveats = [
         *software.caveat(request.software, used),
@@ -193,7 +199,15 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
         *about_the_trace(seen.at(request.known_batch_size), here),
         *not_followed.caveats,
     ]
-    return replace(found, caveats=caveats, software=used)
+    return replace(found, ladder=climbed.ladder, caveats=caveats, software=used)
+
+
+def _alike(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
+    """GPUs in groups that one trace does for."""
+    groups: dict[float, list[Gpu]] = defaultdict(list)
+    for gpu in gpus:
+        groups[gpu.compute_capability].append(gpu)
+    return [*groups.values()]
 
 
 def _predicted(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None) -> Findings:

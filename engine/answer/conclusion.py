@@ -75,6 +75,7 @@ class Findings:
         kept_batch: The best other split of its global batch; ``None`` without one.
         profile: Parts of the step at the current batch, else at the recommended one; ``None``
             where they are not known.
+        move_lines: The lines of code that make the moves in a script; empty for a workload.
     """
 
     gpu: GpuFacts
@@ -103,6 +104,7 @@ class Findings:
     optimizer_step: OptimizerStep | None = None
     kept_batch: KeptBatch | None = None
     profile: StepProfile | None = None
+    move_lines: Sequence[str] = ()
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -221,6 +223,7 @@ def answer(
         optimizer_step=found.optimizer_step,
         kept_batch=found.kept_batch,
         profile=found.profile,
+        move_lines=[*found.move_lines],
     )
 
 

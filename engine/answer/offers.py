@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.numbers import whole
 from ..interface.result import AnalysisResult, OptimizerStep
+from .ladder import Rung, best_of
 from .learning_rate import KEPT, advice_for_classes, global_batches
 
 _IN_ITS_CODE = (
-    "The script does not accumulate, so its code decides the rest: change precision, kernels or "
-    "the optimizer there, and analyze it again."
+    "The script does not accumulate, so its code decides the rest: memorymark plan tries bf16, a "
+    "fused optimizer and checkpointing in it."
 )
 
 
@@ -63,6 +65,54 @@ def offers_of_script(result: AnalysisResult) -> list[Offer]:
     if step is None or batches is None:
         return []
     return [_kept(result, step, *batches), _changed(result, step, *batches)]
+
+
+def offers_of_ladder(rungs: Sequence[Rung]) -> list[tuple[Offer, Rung | None]]:
+    """The same of a ladder, each with its rung.
+
+    Another split of a script's global batch is no rung: it is offered where it is faster than what
+    keeps the global batch with moves.
+
+    Args:
+        rungs: In the order of the ladder, the one without a move first.
+    """
+    before = next((rung.global_batch_before for rung in rungs if rung.global_batch_before), None)
+    if before is None:
+        return []
+    kept, changed = (best_of(rungs, keeps_global_batch=keeps) for keeps in (True, False))
+    split = _split_of(rungs[0].result)
+    if kept is None and changed is None and split is None:
+        return []
+    outcome = "is surely faster" if any(rung.speedup for rung in rungs) else "surely fits"
+    none = f"Nothing that was tried {outcome}."
+    keeping = (_of_a_rung(kept_title(before), kept, none), kept)
+    if split is not None and (split.speedup or 0.0) > ((kept and kept.speedup) or 0.0):
+        keeping = (split, None)
+    after = None if changed is None else changed.global_batch_size
+    return [keeping, (_of_a_rung(changed_title(before, after), changed, none), changed)]
+
+
+def _of_a_rung(title: str, rung: Rung | None, why_none: str) -> Offer:
+    if rung is None:
+        return Offer(title, why_none=why_none)
+    return Offer(
+        title,
+        ", ".join(rung.moves),
+        rung.speedup,
+        rung.speedup_low,
+        rung.speedup_high,
+        rung.batch_size,
+        rung.samples_per_second,
+        rung.learning_rate,
+    )
+
+
+def _split_of(result: AnalysisResult | None) -> Offer | None:
+    """The best other split of a script's global batch; ``None`` without one."""
+    if result is None or result.kept_batch is None:
+        return None
+    offers = offers_of_script(result)
+    return offers[0] if offers else None
 
 
 def _kept(result: AnalysisResult, step: OptimizerStep, before: int, after: int) -> Offer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..interface.program import TracedProgram
 from .config_parts import joined, named_analysis, quoted, sink_lines, sink_names
 from .training_config import TrainingConfig
@@ -13,17 +15,23 @@ _CALLBACKS = {
 
 
 def program_configs(
-    program: TracedProgram, batch_size: int, analysis_id: int | None = None
+    program: TracedProgram,
+    batch_size: int,
+    analysis_id: int | None = None,
+    move_lines: Sequence[str] = (),
 ) -> list[TrainingConfig]:
-    """The lines for a plain loop, a Trainer and Lightning.
+    """The lines that make the moves, and those for a plain loop, a Trainer and Lightning.
 
     Args:
         program: The script.
         batch_size: Samples per micro-batch.
         analysis_id: The lab's analysis that the run is reported to; ``None`` records it in a file.
+        move_lines: Those of the moves of the answer.
     """
+    changed = [TrainingConfig("Changes", joined(*move_lines))] if move_lines else []
     loop = TrainingConfig("PyTorch", _loop(program, batch_size, analysis_id))
     return [
+        *changed,
         loop,
         *(
             TrainingConfig(name, _callback(program, module, analysis_id))

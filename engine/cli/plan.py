@@ -17,7 +17,8 @@ from ..answer.figures import (
     SPEED,
     SPEEDUP,
 )
-from ..answer.ladder import best_of, by_gain
+from ..answer.ladder import by_gain
+from ..answer.offers import offers_of_ladder
 from ..answer.superlatives import CHEAPEST_PER_SAMPLE, FASTEST, LOWEST_PRICE
 from ..core.numbers import UNKNOWN, times_range, usd
 from ..core.sizes import gib
@@ -125,10 +126,16 @@ def _ladder(plan: Plan) -> list[RenderableType]:
         parts.append(section(f"{title} ({Source.PREDICTED})", _rungs(fitting)))
     if told := [_effect(rung) for rung in fitting if rung.training]:
         parts.append(section("What they do to training", bullets(told)))
+    if lines := [*dict.fromkeys(line for rung in fitting for line in _lines(rung))]:
+        parts.append(section("Lines that make them in the script", bullets(lines)))
     if refused:
         reasons = (f"{_moves(rung)}: {rung.why_not}" for rung in refused)
         parts.append(section("Moves that do not help", bullets(reasons)))
     return parts
+
+
+def _lines(rung: Rung) -> list[str]:
+    return [] if rung.result is None else rung.result.move_lines
 
 
 def _effect(rung: Rung) -> str:
@@ -138,14 +145,15 @@ def _effect(rung: Rung) -> str:
 
 def _offers(plan: Plan) -> list[RenderableType]:
     """The best rung that keeps the global batch, and the best that changes it."""
-    lines, compares = [], any(rung.speedup for rung in plan.ladder)
-    outcome = "is surely faster" if compares else "surely fits"
-    for keeps, title in ((True, "Keeps the global batch"), (False, "Changes the global batch")):
-        rung = best_of(plan.ladder, keeps_global_batch=keeps)
-        if rung is None:
-            lines.append(f"{title}: nothing that was tried {outcome}.")
-        else:
-            lines.append(f"{title}: {rung.decision} {rung.learning_rate}")
+    lines = []
+    for offer, rung in offers_of_ladder(plan.ladder):
+        found = rung.decision if rung else offer.why_none
+        if offer.change and not rung:
+            found = f"Switch to {offer.change}: {SPEEDUP.text(offer.speedup)} faster."
+        lines.append(f"{offer.title}: {found} {offer.learning_rate}".rstrip())
+    if not lines:
+        compares = any(rung.speedup for rung in plan.ladder)
+        lines = [f"Nothing that was tried {'is surely faster' if compares else 'surely fits'}."]
     return [section(f"What to change ({Source.PREDICTED})", bullets(lines))]
 
 

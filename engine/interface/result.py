@@ -394,6 +394,8 @@ class AnalysisResult:
             ``None`` if none is worth a change, if none was looked for, or for a workload.
         profile: Parts of the step at the current batch, or at the recommended one where there is
             none; ``None`` if it was measured, or an older version made it.
+        move_lines: The lines of code that make the moves in a script; empty without moves, and for
+            a workload.
     """
 
     model_name: str
@@ -434,6 +436,7 @@ class AnalysisResult:
     optimizer_step: OptimizerStep | None = None
     kept_batch: KeptBatch | None = None
     profile: StepProfile | None = None
+    move_lines: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, object]:
         return asdict(self)

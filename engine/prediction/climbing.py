@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from ..answer.ladder import Rung, in_order, listed
 from ..answer.plan import GpuOption
 from ..core.errors import EngineError
 from ..events import Emit, Log, Stage
-from ..gpus import GPUS, Gpu
+from ..gpus import Gpu
 from .combinations import Combination, Reached, next_combinations
 from .gpu_rungs import other_gpus
 from .ladder import AnyClimb
@@ -44,6 +44,7 @@ class Climbed:
 
 def climb_and_compare(
     climb: AnyClimb | None,
+    names: Collection[str],
     groups: Callable[[], Iterable[Sequence[Gpu]]],
     on_each: Callable[[Sequence[Gpu]], list[GpuOption]],
     emit: Emit,
@@ -53,6 +54,7 @@ def climb_and_compare(
 
     Args:
         climb: ``None`` without a current GPU.
+        names: Those of every GPU, in the order of the catalogue.
         groups: Every GPU, divided among processes once the subject was traced for its own.
         on_each: Predicts the subject on some GPUs.
         emit: Receives the rungs as they are found.
@@ -74,14 +76,14 @@ def climb_and_compare(
                 rungs.fail(key, str(result))
             elif isinstance(result, list):
                 options |= {option.gpu: option for option in result}
-                if rungs is not None and len(options) == len(GPUS):
-                    rungs.take_gpus([options[gpu] for gpu in GPUS])
+                if rungs is not None and len(options) == len(names):
+                    rungs.take_gpus([options[gpu] for gpu in names])
             elif isinstance(result, Reached) and isinstance(key, tuple) and rungs is not None:
                 rungs.take(key, result)
             elif isinstance(key, str):
                 named[key] = result
     ladder = in_order(rungs.shown) if rungs else []
-    return Climbed(ladder, [options[gpu] for gpu in GPUS], named)
+    return Climbed(ladder, [options[gpu] for gpu in names], named)
 
 
 class _Rungs:

@@ -32,27 +32,6 @@ def gpu_today(request: Request) -> Gpu | None:
     return None
 
 
-def compare_gpus(
-    name: str,
-    request: Request,
-    here: Gpu | None,
-    on: Callable[[Gpu], Prediction | InvalidInput],
-) -> Plan:
-    """Compare every catalogue GPU for a model or a script.
-
-    Args:
-        name: Display name of the model or script.
-        request: The current batch, the assumptions and the global batch.
-        here: The GPU used today, in the machine used today.
-        on: Predictions on a GPU, or why it cannot run there.
-    """
-    every = known_gpus(request.launch_microseconds)
-    gpus = every if here is None else every | {here.name: here}
-    speed = None if here is None else speed_today(on(here))
-    options = [gpu_option(request, here, gpu, on(gpu), speed) for gpu in gpus.values()]
-    return compared(name, request, here, options, speed)
-
-
 def speed_today(here: Prediction | InvalidInput) -> float | None:
     """Samples per second at the current batch on a GPU; ``None`` if it does not run there.
 

@@ -84,7 +84,7 @@ def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: 
     speed = None if here is None else speed_today(predictions.on(here))
     on_each = partial(_options, request, here, predictions, speed)
     every = known_gpus(request.launch_microseconds)
-    gpus = (every if here is None else every | {here.name: here}).values()
+    every = every if here is None else every | {here.name: here}
     of_room: dict[str, Callable[[], object]] = (
         {
             _SEQUENCE: partial(longest_sequence, climb),
@@ -94,7 +94,7 @@ def _plan(request: AnalysisRequest, emit: Emit, experience: Experience, traced: 
         else {}
     )
     climbed = climb_and_compare(
-        climb, partial(traced.groups, request, gpus), on_each, emit, of_room
+        climb, [*every], partial(traced.groups, request, every.values()), on_each, emit, of_room
     )
     named = climbed.named
     left = room(climb, climbed.options, named[_SEQUENCE], named[_MODEL]) if climb else None

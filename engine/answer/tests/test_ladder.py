@@ -39,7 +39,6 @@ KEPT = KeptTraces(most=64)
 @pytest.fixture
 def few_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     some = {name: GPUS[name] for name in ("a10", "h100")}
-    monkeypatch.setattr(climbing, "GPUS", some)
     monkeypatch.setattr(plan_module, "known_gpus", lambda *_: some)
     monkeypatch.setattr(climbing, "processes_here", lambda: 1)
 

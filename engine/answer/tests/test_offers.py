@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import engine
-from engine.answer.offers import Offer, offers_of_script
+from engine.answer.ladder import Rung
+from engine.answer.offers import Offer, offers_of_ladder, offers_of_script
 from engine.answer.tests.test_learning_rate import answer_of_a_script
 from engine.interface.result import AnalysisResult, KeptBatch, OptimizerStep
 from engine.script.factory import Factory
@@ -108,3 +109,42 @@ def test_its_speed_is_that_of_the_script_when_it_is_split_so(
     )
     (trial,) = predict_script(request, lambda _: None, [kept.batch_size]).trials
     assert trial.samples_per_second == pytest.approx(kept.samples_per_second, rel=0.02)
+
+
+def _rung(move: str, batch_size: int, speedup: float, *, keeps: bool) -> Rung:
+    moves = [move] if move else []
+    return Rung(
+        moves,
+        {"precision": move} if move else {},
+        fits=True,
+        batch_size=batch_size,
+        global_batch_before=128,
+        global_batch_size=128 if keeps else 512,
+        keeps_global_batch=keeps,
+        speedup=speedup,
+        speedup_low=speedup / 1.1,
+        speedup_high=speedup * 1.1,
+        result=answer_of_a_script(16, batch_size),
+    )
+
+
+@pytest.mark.parametrize(
+    ("speedup", "change"), [(1.2, "batch 64 in 2 micro-batches"), (2.0, "bf16")]
+)
+def test_another_split_is_offered_where_it_is_faster_than_what_keeps_the_batch(
+    speedup: float, change: str
+) -> None:
+    step = OptimizerStep(["AdamW"], 8, 8, gpus=1)
+    today = _rung("", 16, 1.0, keeps=True)
+    own = replace(answer_of_a_script(16, 16), optimizer_step=step, kept_batch=KEPT)
+    moved = [_rung("bf16", 16, speedup, keeps=True), _rung("tf32", 64, 3.0, keeps=False)]
+
+    (kept, rung), (raised, _) = offers_of_ladder([replace(today, result=own), *moved])
+    assert kept.change == change
+    assert (rung is None) == (change != "bf16")
+    assert (raised.title, raised.change) == ("Raises the global batch from 128 to 512", "tf32")
+
+
+def test_a_ladder_on_which_nothing_helps_offers_nothing() -> None:
+    assert offers_of_ladder([_rung("", 16, 1.0, keeps=True)]) == []
+    assert offers_of_ladder([]) == []

@@ -88,6 +88,7 @@ class ScriptPrediction(Prediction):
             caveats=later.without_what_was_followed(list(caveats)),
             program_hash=hash_of_traces(traces, request.known_batch_size),
             optimizer_step=optimizer_step(request, traces, found),
+            move_lines=step.move_lines,
             kept_batch=kept_batch(request, gpu, traces, found),
             phases=later.phases(step, found.recommended.source),
             limiting_phase=later.limiting(traces.at(beyond)) if fails else None,

@@ -34,7 +34,12 @@ def _traced_as(request: ScriptRequest, trace: Trace) -> tuple[Precision, int]:
     """The precision of products in fp32, and the micro-batches that were not all traced."""
     of_factory = isinstance(request.script, Factory)
     accumulated = request.accumulation_at(trace.batch_size) if of_factory else 1
-    return Precision.TF32 if trace.tf32 else Precision.FP32, accumulated
+    return precision_of(trace), accumulated
+
+
+def precision_of(trace: Trace) -> Precision:
+    """The precision of a script's products in fp32."""
+    return Precision.TF32 if trace.tf32 else Precision.FP32
 
 
 def micro_batches_of_script(request: ScriptRequest, trace: Trace) -> int:

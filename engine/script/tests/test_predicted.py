@@ -78,7 +78,7 @@ class TestPredicted:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         some = {name: GPUS[name] for name in ("t4", "a10")}
-        monkeypatch.setattr("engine.prediction.gpu_comparison.known_gpus", lambda _: some)
+        monkeypatch.setattr("engine.script_analysis.known_gpus", lambda _: some)
         factory = written(folder, NEEDS_BF16)
         without = plan_script(ScriptRequest.parse(factory, {"gpu": "local"}), lambda _: None)
         on_a10 = plan_script(ScriptRequest.parse(factory, {"gpu": "a10"}), lambda _: None)

@@ -12,7 +12,6 @@ import torch
 
 from engine.cli.main import main
 from engine.core.errors import EngineError, InvalidInput
-from engine.gpus import GPUS
 from engine.script import program_trace
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed
@@ -415,22 +414,6 @@ class TestTheCommandLine:
     ) -> None:
         assert main(["check", loop(tmp_path).path, *given]) == status
         assert says in capsys.readouterr().out
-
-    @pytest.mark.slow
-    def test_a_plan_compares_gpus(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        some = {name: GPUS[name] for name in ("t4", "a10", "a6000")}
-        monkeypatch.setattr("engine.prediction.gpu_comparison.known_gpus", lambda *_: some)
-        assert main(["plan", loop(tmp_path).path, "--gpu", "a10"]) == 0
-        out, err = capsys.readouterr()
-        assert "train.py (script)" in out
-        for name in some:
-            assert name in out
-        assert [line.split()[-1] for line in err.splitlines() if "capability" in line] == [
-            "8.6",
-            "7.5",
-        ]
 
     @pytest.mark.slow
     def test_the_answer_can_be_repeated(
