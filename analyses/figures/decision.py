@@ -8,9 +8,10 @@ from typing import Any
 
 from analyses.models import Analysis
 from analyses.results.decided import decided_fields, decided_moves, own_columns
+from analyses.results.ladders import pushed_ladder
 from analyses.results.stored import batch_result
 from analyses.savings.certainty import counted
-from engine.answer.offers import Offer, offers_of_script
+from engine.answer.offers import Offer, offers_of_ladder, offers_of_script
 from engine.answer.worth import gain_by
 from engine.interface.trial import Source
 
@@ -126,5 +127,7 @@ def decision_figures(analysis: Analysis) -> DecisionFigures | None:
 def _offers(analysis: Analysis) -> list[Offer]:
     if not analysis.program_hash:
         return []
+    if offers := offers_of_ladder(pushed_ladder(analysis)):
+        return [offer for offer, _ in offers]
     stored = batch_result(analysis.pk, analysis.result)
     return offers_of_script(stored) if stored else []

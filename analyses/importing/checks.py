@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from analyses.bodies import MAX_NAME_LENGTH
+from engine.answer.ladder import Rung
 from engine.core.choices import Goal
 from engine.core.parsing import shown
 from engine.gpus import GPUS, LOCAL
@@ -28,6 +29,7 @@ _SETTLED_LATER = {"config", "gradient_accumulation", "task", "label_count"}
 """The engine fills these in once it has a model's config, or a global batch to keep."""
 
 _MAX_OPTIMIZERS = 10
+_MAX_MOVES = 20
 _MAX_COUNT = 2**40
 _MAX_BYTES = 2**60
 _MAX_SECONDS = 86_400
@@ -73,6 +75,19 @@ def of_an_offer(offer: GpuOffer) -> str:
     if offer.fits and not (offer.recommended_batch_size and all(speeds) and rises(*speeds)):
         return f"{shown(offer.gpu)} fits, so it has a batch, and a speed within its interval"
     return ""
+
+
+def of_a_rung(rung: Rung, *, is_first: bool) -> str:
+    """The error in one rung of a script's ladder; empty if there is none."""
+    named = [*rung.moves, *rung.fields]
+    if len(named) > _MAX_MOVES or not all(0 < len(name) <= MAX_NAME_LENGTH for name in named):
+        return f"it has at most {_MAX_MOVES} moves and fields, each with a name"
+    if is_first and rung.fields:
+        return "the first one is without a move"
+    if rung.fits and rung.result is not None:
+        same = rung.batch_size == rung.result.recommended_batch_size
+        return "" if same else "its batch_size is not that of its result"
+    return "" if rung.result is None else "it does not fit, so it has no result"
 
 
 def of_the_global_batch(kept: GlobalBatch | None) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -19,6 +19,7 @@ from analyses.bodies import MAX_NAME_LENGTH, STORABLE, Id, JsonObject, Moment, N
 from analyses.importing.checks import (
     MAX_TRIALS,
     kind_of,
+    of_a_rung,
     of_a_trial,
     of_an_offer,
     of_the_global_batch,
@@ -37,7 +38,8 @@ from analyses.lab.projects import project_name
 from analyses.models import Project
 from analyses.results.stored import Result, read_result
 from engine.answer.economics import speedup_in_turn
-from engine.core.border import read_body
+from engine.answer.ladder import MAX_RUNGS, Rung
+from engine.core.border import read_body, read_json
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.core.parsing import shown
@@ -120,6 +122,15 @@ class DocumentBody(BaseModel):
         Stored((AnalysisResult, TextResult)),
         Field(description="Its result, with every trial; another one where the goal is texts."),
     ]
+    ladder: Annotated[
+        list[JsonObject],
+        Stored((Rung,)),
+        Field(
+            description="For a script, the rungs of its plan on its GPU, in order, the one without "
+            "a move first; empty without a plan.",
+            max_length=MAX_RUNGS,
+        ),
+    ] = []
     started_at: Moment
     finished_at: Moment
     origin: Origin
@@ -147,6 +158,7 @@ class Document:
         body: The body as sent. The lab's assumptions replace those that its request leaves out.
         digest: Digest of everything in it, to distinguish it from another one with its id.
         measured_gpu: Empty for a prediction.
+        ladder: The rungs of a script's plan, in order; empty without one.
     """
 
     body: DocumentBody
@@ -154,6 +166,7 @@ class Document:
     request: AnyRequest
     result: Result
     measured_gpu: str
+    ladder: list[Rung] = field(default_factory=list)
 
 
 def read_document(given: Mapping[str, Any]) -> Document:
@@ -172,13 +185,14 @@ def read_document(given: Mapping[str, Any]) -> Document:
             if isinstance(result, AnalysisResult)
             else _contradictions_of_texts(request, result)
         )
+    ladder = _ladder(body.ladder, request, wrong)
     if body.finished_at < body.started_at:
         wrong["finished_at"] = "it is before started_at"
     if wrong or not (request and result):
         raise InvalidInput(wrong)
     text = json.dumps(given, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return Document(body, digest, request, result, measured_gpu_of(request, result))
+    return Document(body, digest, request, result, measured_gpu_of(request, result), ladder)
 
 
 def _request(given: Mapping[str, object], wrong: dict[str, str]) -> AnyRequest | None:
@@ -195,6 +209,28 @@ def _result(given: Mapping[str, Any], wrong: dict[str, str]) -> Result | None:
     except InvalidInput as error:
         wrong["result"] = f"cannot be read ({error!s:.300}); client and site may differ in version"
         return None
+
+
+def _ladder(
+    given: Iterable[Mapping[str, Any]], request: AnyRequest | None, wrong: dict[str, str]
+) -> list[Rung]:
+    """The rungs of a plan, each consistent with the request and with its own result."""
+    rungs: list[Rung] = []
+    for index, one in enumerate(given):
+        name = f"ladder.{index}"
+        try:
+            rungs.append(rung := read_json(Rung, one))
+        except InvalidInput as error:
+            wrong[name] = f"cannot be read ({error!s:.300}); client and site may differ in version"
+            continue
+        if problem := of_a_rung(rung, is_first=not index):
+            wrong[name] = problem
+        if request is not None and rung.result is not None:
+            found = contradictions(request, rung.result)
+            wrong |= {f"{name}.{path}": text for path, text in found.items()}
+    if rungs and isinstance(request, AnalysisRequest):
+        wrong["ladder"] = "only a script has one; the lab plans models itself"
+    return rungs
 
 
 def _contradictions_of_texts(request: AnyRequest, result: TextResult) -> dict[str, str]:
@@ -292,7 +328,7 @@ def _of_the_current(request: AnyRequest, result: AnalysisResult) -> str:
     if size is None:
         known = result.current_headroom_bytes is not None
         return "without it, there is no current_headroom_bytes" if known else ""
-    current = _trial(result, size)
+    current = _today(result)
     if current is None:
         return "there is no trial of it"
     if (result.current_headroom_bytes is None) == current.fits:
@@ -302,7 +338,7 @@ def _of_the_current(request: AnyRequest, result: AnalysisResult) -> str:
 
 def _of_the_speedup(result: AnalysisResult) -> str:
     ratio, low, high = result.speedup, result.speedup_low, result.speedup_high
-    current = _trial(result, result.current_batch_size)
+    current = _today(result)
     recommended = _trial(result, result.recommended_batch_size)
     if ratio is None:
         return "" if low is None and high is None else "there is an interval without a speedup"
@@ -322,6 +358,11 @@ def _of_the_speedup(result: AnalysisResult) -> str:
         return "its two trials have no speed"
     same = _same([ratio], [speeds[1] / speeds[0]])
     return "" if same else "it does not follow from the trials"
+
+
+def _today(result: AnalysisResult) -> Trial | None:
+    """The trial of the current batch, with moves the one without them; ``None`` without either."""
+    return result.today or _trial(result, result.current_batch_size)
 
 
 def _trial(result: AnalysisResult, batch_size: int | None) -> Trial | None:

@@ -17,11 +17,12 @@ from analyses.jobs.lifecycle import move
 from analyses.jobs.request_columns import request_columns
 from analyses.lab.projects import project_named
 from analyses.lab.settings import Settled, settle
-from analyses.models import Analysis, Job, LogLine, Push, Status, Trial
+from analyses.models import Analysis, Job, LogLine, Push, PushedLadder, Status, Trial
 from analyses.results.stored import result_columns
 from analyses.training_runs.services import attach_earlier
 from engine.answer import economics
 from engine.answer.energy import power_in
+from engine.answer.ladder import Rung
 from engine.answer.worth import is_worth_it
 from engine.interface.program import AnyRequest, ProgramRequest
 from engine.interface.result import AnalysisResult
@@ -59,10 +60,7 @@ def _create(member: User, document: Document) -> Analysis:
     result = document.result
     trials = result.trials if isinstance(result, AnalysisResult) else []
     if isinstance(result, AnalysisResult):
-        result = _counted_by(settled, result)
-        if name := settled.request.subject.program_name:  # which may be another than its file's
-            result = replace(result, model_name=name)
-            result = _without_folders(result, settled.request)
+        result = _as_of_the_lab(settled, result)
     columns = request_columns(settled, document.measured_gpu)
     columns |= {
         # Its result is never reused: only its owner relies on an engine outside the lab.
@@ -82,6 +80,9 @@ def _create(member: User, document: Document) -> Analysis:
         host=origin.host,
         ran=origin.ran,
     )
+    if document.ladder:
+        rungs = [_rung_of_the_lab(settled, rung).to_dict() for rung in document.ladder]
+        PushedLadder.objects.create(analysis=analysis, rungs=rungs)
     Trial.objects.bulk_create(Trial(analysis=analysis, **asdict(trial)) for trial in trials)
     LogLine.objects.create(
         analysis=analysis,
@@ -94,6 +95,31 @@ def _create(member: User, document: Document) -> Analysis:
     if analysis.program_hash:
         attach_earlier(analysis)
     return analysis
+
+
+def _as_of_the_lab(settled: Settled, result: AnalysisResult) -> AnalysisResult:
+    """The result with the lab's assumptions, and the script's name there."""
+    result = _counted_by(settled, result)
+    if name := settled.request.subject.program_name:  # which may be another than its file's
+        result = replace(result, model_name=name)
+        result = _without_folders(result, settled.request)
+    return result
+
+
+def _rung_of_the_lab(settled: Settled, rung: Rung) -> Rung:
+    """The same of a rung; its costs are of the price that the GPU has in the lab."""
+    assumed = settled.request.assumptions
+    price = assumed.price_per_hour_usd if rung.result is not None else None
+    result = None if rung.result is None else _as_of_the_lab(settled, rung.result)
+    if price is None:  # of another GPU, or not known
+        return replace(rung, result=result)
+    speed, ratio = rung.samples_per_second, rung.speedup
+    return replace(
+        rung,
+        result=result,
+        usd_per_run=assumed.hours_per_run * price / ratio if ratio else None,
+        usd_per_million_samples=economics.usd_per_million_samples(price, speed) if speed else None,
+    )
 
 
 def _without_folders(result: AnalysisResult, request: AnyRequest) -> AnalysisResult:

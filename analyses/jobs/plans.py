@@ -23,6 +23,7 @@ from analyses.jobs import lab_state, notifications, queue
 from analyses.jobs.request_columns import request_hash
 from analyses.models import (
     DOES_NOT_FIT,
+    OF_A_PROGRAM,
     SHARED,
     Analysis,
     FigureSource,
@@ -34,10 +35,10 @@ from analyses.models import (
 )
 from analyses.notifications import inbox
 from analyses.results import decided
+from analyses.results.ladders import pushed_ladder, read_ladder
 from analyses.savings.aggregation import recounting, workload_key
 from analyses.training_runs import services as training_runs
-from engine.answer.ladder import Rung, in_order
-from engine.core.border import read_json
+from engine.answer.ladder import Rung
 from engine.core.choices import Goal
 from engine.core.errors import InvalidInput
 from engine.gpus import LOCAL, catalogue_name
@@ -150,12 +151,7 @@ def ladder_of(query: Query) -> list[Rung]:
 
     While the query runs, what is found later may change the order, or stand for a rung.
     """
-    stored = (query.answer or {}).get("ladder") or query.rungs
-    try:
-        rungs = [read_json(Rung, rung) for rung in stored]
-    except InvalidInput:
-        return []
-    return in_order(rungs) if rungs else []
+    return read_ladder((query.answer or {}).get("ladder") or query.rungs)
 
 
 # What finished analyses ask for
@@ -170,10 +166,13 @@ def ask_for(numbers: Collection[int]) -> None:
 
     Call it in the transaction in which they end, or in which their adoption is undone.
     """
-    by_plan = Q(source=FigureSource.PREDICTED) & _HAS_NO_CHOICE_OF_GPU
+    by_plan = Q(source=FigureSource.PREDICTED) & (_HAS_NO_CHOICE_OF_GPU | OF_A_PROGRAM)
     found = _undecided().filter(by_plan | DOES_NOT_FIT, pk__in=numbers)
     waiting = []
-    for analysis in found.select_related("owner"):
+    for analysis in found.select_related("owner", "pushed_ladder"):
+        if rungs := pushed_ladder(analysis):
+            _advise(analysis, rungs)
+            continue
         query = _asked(analysis)
         if query is None:
             continue

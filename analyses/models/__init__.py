@@ -13,7 +13,14 @@ from analyses.models.analysis import (
     outcome_of,
     with_outcome,
 )
-from analyses.models.imports import IdempotencyKey, Push, SpentUnits, TrainingRun, pushed_from
+from analyses.models.imports import (
+    IdempotencyKey,
+    Push,
+    PushedLadder,
+    SpentUnits,
+    TrainingRun,
+    pushed_from,
+)
 from analyses.models.jobs import Job, JobKind, Node, Query, QueryKind
 from analyses.models.lab_settings import AddedGpu, ChannelFormat, GpuPrice, LabSettings
 from analyses.models.labels import Note, SavedView, ShareLink
@@ -80,6 +87,7 @@ __all__ = [
     "NotificationChoices",
     "Project",
     "Push",
+    "PushedLadder",
     "Query",
     "QueryKind",
     "QueryStatus",

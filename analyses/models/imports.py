@@ -32,6 +32,22 @@ class Push(models.Model):
         return f"analysis {self.pk} from {self.host}"
 
 
+class PushedLadder(models.Model):
+    """The ladder of a script, pushed with its analysis: no plan can be made of it in a lab.
+
+    ``rungs`` are those of :class:`~engine.answer.ladder.Rung`, in order. Each has a whole answer,
+    so they are not read where many analyses are.
+    """
+
+    analysis = models.OneToOneField(
+        Analysis, on_delete=models.CASCADE, primary_key=True, related_name="pushed_ladder"
+    )
+    rungs = models.JSONField()
+
+    def __str__(self) -> str:
+        return f"ladder of analysis {self.pk}"
+
+
 def pushed_from(analysis: Analysis) -> str | None:
     """The host that an analysis was pushed from; ``None`` if it ran in this lab."""
     push: Push | None = getattr(analysis, "push", None)

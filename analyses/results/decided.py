@@ -50,13 +50,15 @@ def is_as_it_is(rung: Rung) -> bool:
 def advise(analysis: Analysis, rungs: Sequence[Rung]) -> dict[str, Any]:
     """Take over the best of a whole ladder; returns the columns, for the caller to write.
 
-    An answer that names a GPU among others stays: the moves are about that GPU alone.
+    An answer that chose its GPU among others stays: the moves are about that GPU alone. With a
+    script's plan, its own GPU is only compared with others.
 
     Call it in a transaction, for an analysis that is not adopted.
     """
     own = own_columns(analysis)["result"]
     best = advised(rungs, has_answer=own is not None)
-    if best is None or (own or {}).get("compared_gpus"):
+    chose_its_gpu = (own or {}).get("compared_gpus") and not analysis.program_hash
+    if best is None or chose_its_gpu:
         return give_up(analysis)
     return take_over(analysis, best)
 

@@ -104,8 +104,8 @@ QUERIES = {
     "/{cancelled}/": 15,
     "/{lost}/": 21,
     # Without a ladder, and past errors of its own only; one for what can be mentioned to its owner.
-    "/{script}/": 18,
-    "/{script}/advice/": 5,
+    "/{script}/": 19,
+    "/{script}/advice/": 6,
     "/history/?q=script&columns=script": 16,
     "/{running}/live/": 17,
     "/{succeeded}/log/": 4,

@@ -246,7 +246,7 @@ def _plan_script(options: argparse.Namespace, script: ScriptRequest) -> int:
     answer(options, made.to_dict() | _tokens(made.workload), lambda: render_plan(made))
     if pushing and result:
         result = replace(result, compared_gpus=made.offers)
-        if not pushing.send(script.for_lab(result, name), result):
+        if not pushing.send(script.for_lab(result, name), result, made.ladder):
             return FAILED
     return OK if made.cheapest is not None else FAILED
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..client import Delivery, Lab
 from ..client.outbox import training_document
@@ -18,6 +19,9 @@ from ..interface.texts import TextResult
 from ..records.reading import read_records
 from ..script.request import ScriptRequest
 from .terminal import FAILED, OK
+
+if TYPE_CHECKING:
+    from ..answer.ladder import Rung
 
 _SEND_AGAIN = "`memorymark push` sends it again"
 
@@ -113,9 +117,12 @@ class Pushing:
         return script.lab_name(options.name or "") if options.push else ""
 
     def send(
-        self, request: AnalysisRequest | ProgramRequest, result: AnalysisResult | TextResult
+        self,
+        request: AnalysisRequest | ProgramRequest,
+        result: AnalysisResult | TextResult,
+        ladder: Sequence[Rung] = (),
     ) -> bool:
-        """Send a result and report on stderr what happened to it.
+        """Send a result, with the ladder of a script's plan, and report on stderr what happened.
 
         Returns:
             Whether the lab has it, or will get it later; false if it was refused.
@@ -130,6 +137,7 @@ class Pushing:
                 ran=self.ran,
                 assumed=self.assumed,
                 project=self.project,
+                ladder=ladder,
             )
         except OSError as error:
             _say(

@@ -17,6 +17,7 @@ from .imported import ImportedJobs
 from .outbox import Delivery, Entry, Outbox, analysis_document, training_document
 
 if TYPE_CHECKING:
+    from ..answer.ladder import Rung
     from ..interface.program import ProgramRequest
     from ..interface.request import AnalysisRequest
     from ..interface.result import AnalysisResult
@@ -304,6 +305,7 @@ class Lab:
         ran: str = "a Python program",
         assumed: Mapping[str, object] | None = None,
         project: str = "",
+        ladder: Sequence[Rung] = (),
     ) -> Delivery:
         """Add an analysis that ran here to the lab's history.
 
@@ -318,6 +320,7 @@ class Lab:
             ran=ran,
             assumed=assumed,
             project=project,
+            ladder=ladder,
         )
         return self.keep("analysis", document)
 

@@ -15,7 +15,7 @@ import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,6 +28,7 @@ from ..traces.fingerprint import fingerprint
 from .errors import LabError, Refused
 
 if TYPE_CHECKING:  # callers that have one have loaded its module
+    from ..answer.ladder import Rung
     from ..interface.program import ProgramRequest
     from ..interface.request import AnalysisRequest
     from ..interface.result import AnalysisResult
@@ -49,6 +50,7 @@ def analysis_document(
     ran: str,
     assumed: Mapping[str, object] | None = None,
     project: str = "",
+    ladder: Sequence[Rung] = (),
 ) -> dict[str, object]:
     """An analysis that ran here, for the lab's history.
 
@@ -61,6 +63,7 @@ def analysis_document(
         assumed: Hours, runs and price, where the user set them. For the others the lab uses its
             own defaults when it computes savings.
         project: The lab's project that it belongs to; empty for none.
+        ladder: The rungs of a script's plan, in order.
 
     Returns:
         Plain JSON values, with an id so that the lab stores it once.
@@ -68,16 +71,21 @@ def analysis_document(
     assumptions = asdict(request.assumptions).keys()
     given = {name: value for name, value in (assumed or {}).items() if value not in (None, "")}
     settings = {name: value for name, value in request.to_dict().items() if name not in assumptions}
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "id": str(uuid.uuid4()),
-        "request": settings | {name: given[name] for name in assumptions & given.keys()},
-        "result": result.to_dict(),
-        "started_at": started_at.astimezone(UTC).isoformat(),
-        "finished_at": finished_at.astimezone(UTC).isoformat(),
-        "origin": {"host": socket.gethostname(), "ran": ran},
-        "environment": environment(),
-    } | ({"project": project} if project else {})
+    planned = {"ladder": [rung.to_dict() for rung in ladder]} if ladder else {}
+    return (
+        planned
+        | {
+            "schema_version": SCHEMA_VERSION,
+            "id": str(uuid.uuid4()),
+            "request": settings | {name: given[name] for name in assumptions & given.keys()},
+            "result": result.to_dict(),
+            "started_at": started_at.astimezone(UTC).isoformat(),
+            "finished_at": finished_at.astimezone(UTC).isoformat(),
+            "origin": {"host": socket.gethostname(), "ran": ran},
+            "environment": environment(),
+        }
+        | ({"project": project} if project else {})
+    )
 
 
 def training_document(record: TrainingRecord) -> dict[str, object]:

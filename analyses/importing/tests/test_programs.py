@@ -269,7 +269,7 @@ def test_gpus_that_came_with_it_are_shown(reader: Client, api: APIClient) -> Non
 
     page = _page(reader, f"/{pk}/")
     assert "Cheapest per sample that surely fits" in page
-    assert "push it again, and compare the two analyses" in page
+    assert "memorymark plan train.py" in page  # which brings a ladder
     assert f"?from={pk}" not in page
 
 

@@ -264,5 +264,6 @@ def _configs(
         trained = _accumulating(result.workload, result.global_batch)
         return [*training_configs(trained, size, reported_to), *commands]
     if program := stored_program(request):
-        return [*program_configs(program.program, size, reported_to), *commands]
+        lines = program_configs(program.program, size, reported_to, result.move_lines)
+        return [*lines, *commands]
     return commands

@@ -6,7 +6,7 @@ It is predicted by a query of its own, which starts with the analysis and fills 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +20,9 @@ from analyses.jobs.plans import plan_request
 from analyses.models import Analysis, Query, QueryKind, QueryStatus
 from analyses.pages.analysis.gpu_rows import GpuComparison, comparison_of, form_query
 from analyses.results.decided import decided_moves, is_as_it_is, own_result
-from engine.answer.ladder import Learning, Rung, best_of, by_gain
-from engine.answer.offers import Offer, changed_title, kept_title
+from analyses.results.ladders import pushed_ladder
+from engine.answer.ladder import Learning, Rung, by_gain
+from engine.answer.offers import Offer, offers_of_ladder
 from engine.answer.plan import Room
 from engine.core.border import read_json
 from engine.core.errors import InvalidInput
@@ -37,7 +38,8 @@ class Ladder:
     """The ladder of an analysis as its page shows it.
 
     Attributes:
-        query: The plan's query; ``None`` before it is requested.
+        query: The plan's query; ``None`` before it is requested, and of a script, whose ladder was
+            pushed with it.
         rows: The rows known so far, in order.
         chosen: The index of the row whose answer the page shows; ``None`` where that is not among
             them, as while a newer plan runs.
@@ -61,8 +63,13 @@ class Ladder:
     advice: Advice | None = None
 
     @property
+    def is_pushed(self) -> bool:
+        """Whether it came with a script."""
+        return self.query is None and bool(self.rows)
+
+    @property
     def is_final(self) -> bool:
-        return self.query is not None and self.query.is_final
+        return self.is_pushed if self.query is None else self.query.is_final
 
     @property
     def seen(self) -> str:
@@ -84,37 +91,13 @@ class Ladder:
     @property
     def offers(self) -> list[RungOffer]:
         """The best rung that keeps the global batch, and that changes it; none before the end."""
-        today = next((row.rung for row in self.rows if row.rung.global_batch_before), None)
-        if not self.is_final or today is None:
+        if not self.is_final:
             return []
-        rungs = [row.rung for row in self.rows]
-        found = [best_of(rungs, keeps_global_batch=keeps) for keeps in (True, False)]
-        if not any(found):
-            return []
-        kept, changed = found
-        before = today.global_batch_before or 0
-        after = None if changed is None else changed.global_batch_size
+        index = {id(row.rung): row.index for row in self.rows}
         return [
-            self._offer(kept_title(before), kept),
-            self._offer(changed_title(before, after), changed),
+            RungOffer(**asdict(offer), index=index.get(id(rung)))
+            for offer, rung in offers_of_ladder([row.rung for row in self.rows])
         ]
-
-    def _offer(self, title: str, rung: Rung | None) -> RungOffer:
-        row = next((row for row in self.rows if row.rung is rung), None)
-        if row is None or rung is None:
-            outcome = "is surely faster" if self.compares else "surely fits"
-            return RungOffer(title, why_none=f"Nothing that was tried {outcome}.")
-        return RungOffer(
-            title,
-            row.name,
-            rung.speedup,
-            rung.speedup_low,
-            rung.speedup_high,
-            rung.batch_size,
-            rung.samples_per_second,
-            rung.learning_rate,
-            index=row.index,
-        )
 
     @property
     def shown(self) -> RungRow | None:
@@ -142,10 +125,8 @@ def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
         wanted: The row to show, from the address; by default the analysis's decision.
     """
     if program := stored_program(asked_fields(analysis)):
-        has_gpus = bool((analysis.result or {}).get("compared_gpus"))  # they came with it
-        if has_gpus:
-            change = "change yours, push it again, and compare the two analyses"
-            return Ladder(refused=f"{NEVER_RUN}; {change}")
+        if rungs := pushed_ladder(analysis):
+            return _known(rungs, analysis, wanted)
         return Ladder(refused=NEVER_RUN, command=program.plan_command)
     try:
         asked = plan_request(analysis)
@@ -154,18 +135,21 @@ def ladder_of(member: User, analysis: Analysis, wanted: str = "") -> Ladder:
     query = plans.latest_or_earlier(member, QueryKind.PLAN, asked)
     if query is None or query.status == QueryStatus.DROPPED:
         return Ladder(starts=_is_fresh(analysis))
-    rungs = plans.ladder_of(query)
-    rows = [_rung_row(rung, index, analysis.pk) for index, rung in enumerate(rungs)]
     answered = query.status == QueryStatus.ANSWERED
-    chosen = _chosen(rows, analysis, wanted)
-    return Ladder(
+    return replace(
+        _known(plans.ladder_of(query), analysis, wanted),
         query=query,
-        rows=rows,
-        chosen=chosen,
-        result=_instead(rows[chosen].rung, analysis) if rows and chosen is not None else None,
         no_worker=query.status == QueryStatus.WAITING and not queries.worker_is_online(),
         advice=advice_of(query, analysis) if answered else None,
     )
+
+
+def _known(rungs: Sequence[Rung], analysis: Analysis, wanted: str) -> Ladder:
+    """The ladder of these rungs, as far as they are known."""
+    rows = [_rung_row(rung, index, analysis) for index, rung in enumerate(rungs)]
+    chosen = _chosen(rows, analysis, wanted)
+    instead = _instead(rows[chosen].rung, analysis) if rows and chosen is not None else None
+    return Ladder(rows=rows, chosen=chosen, result=instead)
 
 
 def _is_fresh(analysis: Analysis) -> bool:
@@ -202,7 +186,7 @@ class RungRow:
 
     Attributes:
         index: Its place in the ladder, by which addresses name it.
-        form_query: Fills the form of a new analysis with its moves.
+        form_query: Fills the form of a new analysis with its moves; empty for a script.
     """
 
     rung: Rung
@@ -252,10 +236,12 @@ def advice_of(query: Query, analysis: Analysis) -> Advice | None:
         return None
 
 
-def _rung_row(rung: Rung, index: int, analysis: int) -> RungRow:
+def _rung_row(rung: Rung, index: int, analysis: Analysis) -> RungRow:
+    if analysis.program_hash:  # which the form cannot run
+        return RungRow(rung, index, "")
     fields = dict(rung.fields)
     if rung.batch_size is not None:
         fields["current_batch_size"] = rung.batch_size
     if "global_batch_size" in fields:  # from which accumulation follows
         fields["gradient_accumulation"] = 1
-    return RungRow(rung, index, form_query(analysis, fields))
+    return RungRow(rung, index, form_query(analysis.pk, fields))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -38,7 +38,7 @@ from analyses.pages.history.labels import LabelsForm, labels_of
 from analyses.pages.long_poll import hear
 from analyses.permissions import may_change
 from analyses.queries import has_advice
-from analyses.results.decided import is_as_it_is
+from analyses.results.decided import is_as_it_is, own_result
 from analyses.savings.estimate import estimate_of
 from analyses.selectors import can_be_adopted
 from analyses.training_runs.side_by_side import last_reported, side_by_side
@@ -264,6 +264,10 @@ def _gpus(
     analysis: Analysis, verdict: ShownAnswer | None, ladder: Ladder | None
 ) -> GpuComparison | None:
     """The GPUs to compare: those among which the answer chose, else those of the plan."""
+    if ladder and ladder.is_pushed:
+        own = own_result(analysis)
+        compared = offers_of(own, analysis) if own else None
+        return compared and replace(compared, is_chosen=False)
     chosen_among = offers_of(verdict.result, analysis) if verdict else None
     return chosen_among or (ladder.advice.gpus if ladder and ladder.advice else None)
 
