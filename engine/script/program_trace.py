@@ -288,7 +288,7 @@ class Tracing:
             program.name,
             program.moves if isinstance(program, Program) else (),
             "cuda" if machine.shows_gpu else "cpu",
-            self._steps.made_so_far,
+            self._steps.models,
         )
         self._beside = ThreadsBeside()
         self._patience = _Patience(program, end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -43,9 +43,9 @@ class Checkpointing:
         self._by_arguments = False
         when_imported({"transformers.training_args": self._ask_transformers})
 
-    def switch_on(self, model: nn.Module) -> None:
-        """Switch it on in a model, before its first forward pass."""
-        lines = [*_offered(model)] or [*_blocks_wrapped(model)]
+    def switch_on(self, models: Iterable[nn.Module]) -> None:
+        """Switch it on in models, before the first forward pass of one of them."""
+        lines = [line for one in models for line in [*_offered(one)] or [*_blocks_wrapped(one)]]
         if lines and not self._by_arguments:
             self._note("; ".join(dict.fromkeys(lines)))
 
@@ -144,7 +144,8 @@ def _blocks_wrapped(model: nn.Module) -> Iterator[str]:
                 block.forward = partial(
                     torch_checkpoint.checkpoint, block.forward, use_reentrant=False
                 )
-        yield f"torch.utils.checkpoint.checkpoint(block, ..., use_reentrant=False)  # {name}"
+        of = f" in {name}" if name else ""
+        yield f"checkpoint(block, x, use_reentrant=False)  # in place of block(x), each block{of}"
 
 
 def _is_block(module: nn.Module) -> bool:

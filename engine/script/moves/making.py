@@ -30,7 +30,7 @@ class MovesInScript:
         script: str,
         moves: Sequence[ScriptMove],
         device: str,
-        models: Callable[[], torch.nn.Module],
+        models: Callable[[], list[torch.nn.Module]],
     ) -> None:
         self._script, self._moves, self._models = script, moves, models
         self._lines: dict[ScriptMove, str] = {}
@@ -73,9 +73,9 @@ class MovesInScript:
         if torch._C._current_graph_task_id() != -1 or not trains_now(module):
             return
         if module not in self._seen:
-            model = self._models()
+            models = self._models()
             if self._checkpointing is not None:
-                self._checkpointing.switch_on(model)
-            self._seen |= WeakSet([*model.modules(), *module.modules()])
+                self._checkpointing.switch_on(models)
+            self._seen |= WeakSet(part for one in (*models, module) for part in one.modules())
         if self._bf16 is not None:
             self._bf16.before_forward()

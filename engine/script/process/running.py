@@ -171,11 +171,11 @@ class ProgramSteps:
 
     def find_model(self) -> None:
         """Find the model among the modules that the script has made."""
-        self.model = self.made_so_far()
+        self.model = self._modules.outermost()
 
-    def made_so_far(self) -> torch.nn.Module:
-        """The model that the script has made by now, or a list of several."""
-        return self._modules.outermost()
+    def models(self) -> list[torch.nn.Module]:
+        """The models that the script has made by now."""
+        return self._modules.models()
 
     def ended_early(self) -> str:
         """Why a script that has come to its end cannot be predicted."""

@@ -37,16 +37,18 @@ class FoundModules:
         self._found[id(module)] = weakref.ref(module)
 
     def outermost(self) -> torch.nn.Module:
-        """The module that contains all others; a list where there are several.
+        """The module that contains all others; a list where there are several."""
+        models = self.models()
+        return models[0] if len(models) == 1 else torch.nn.ModuleList(models)
+
+    def models(self) -> list[torch.nn.Module]:
+        """The modules that are in no other, and have parameters.
 
         What contains a module may have gone by now: peft wraps a model only to put adapters in.
         """
         alive = [module for found in self._found.values() if (module := found()) is not None]
         inner = {id(part) for module in alive for part in module.children()}
-        models = [
-            module for module in alive if id(module) not in inner and list(module.parameters())
-        ]
-        return models[0] if len(models) == 1 else torch.nn.ModuleList(models)
+        return [module for module in alive if id(module) not in inner and list(module.parameters())]
 
 
 class FoundOptimizers:
