@@ -176,6 +176,7 @@ class KeptValues(FakeTensorMode):
                     value.storage_offset(),
                     value.untyped_storage().nbytes(),
                     value.requires_grad,
+                    value.is_inference(),
                     value.is_conj(),
                     value.is_neg(),
                 )

@@ -176,3 +176,13 @@ def test_results_are_those_of_tensors_that_are_alike_in_all(other: torch.Tensor)
                 true.dtype,
             )
             assert (fake.is_conj(), fake.requires_grad) == (true.is_conj(), true.requires_grad)
+
+
+def test_a_view_in_inference_mode_is_one_of_its_tensor() -> None:
+    """A result that is found again belongs to what was made in that mode, or before it."""
+    with KnownValues():
+        before = torch.empty(4)
+        with torch.inference_mode():
+            within = torch.empty(4)
+            for tensor in (within, before, within):
+                assert tensor.unsqueeze(1).is_inference() == tensor.is_inference()
