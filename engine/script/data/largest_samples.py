@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from mimetypes import guess_type
 from numbers import Number
@@ -229,7 +229,7 @@ def _numbers(shapes: Shapes) -> int:
 
 
 def _shapes(sample: Any, place: tuple[object, ...] = ()) -> Shapes:
-    """Shapes of tensors, arrays, lists of numbers and texts; of other things, none.
+    """Shapes of tensors, arrays, lists of numbers and texts, also in objects; of others, none.
 
     The name of an image's file, which data sets return beside it, is no text to learn from.
     """
@@ -244,8 +244,22 @@ def _shapes(sample: Any, place: tuple[object, ...] = ()) -> Shapes:
             return {place: (len(sample),)}
         parts = list(enumerate(sample))
     else:
-        return {}
+        parts = _attributes(sample)
     return {at: shape for key, part in parts for at, shape in _shapes(part, (*place, key)).items()}
+
+
+def _attributes(sample: Any) -> list[tuple[object, Any]]:
+    """Parts of an object: all fields of a dataclass, and what holds numbers of any other.
+
+    Texts of others, such as where an image was opened, are hardly there to learn from.
+    """
+    if isinstance(sample, type | torch.nn.Module):
+        return []
+    if is_dataclass(sample):
+        return [(one.name, getattr(sample, one.name, None)) for one in fields(sample)]
+    holding = torch.Tensor | numpy.ndarray | Mapping
+    parts = getattr(sample, "__dict__", {}).items()
+    return [(name, value) for name, value in parts if isinstance(value, holding)]
 
 
 def _names_a_file(text: str | bytes) -> bool:

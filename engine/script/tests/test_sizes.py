@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -132,6 +134,14 @@ def chosen_of(data: object, batch_size: int = 2) -> list[int]:
     return LargestSamples().put_into([0, 1, 2, 3][:batch_size], sampler)
 
 
+@dataclass(slots=True)
+class Graph:
+    """A sample of a class of its own."""
+
+    nodes: torch.Tensor
+    formula: str
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -144,6 +154,9 @@ def chosen_of(data: object, batch_size: int = 2) -> list[int]:
         lambda n: [torch.ones(5, 3), {"boxes": torch.ones(n, 4)}],
         lambda n: [1] * n,
         lambda n: numpy.ones((n, 2)),
+        lambda n: Graph(torch.ones(n), "CC"),
+        lambda n: Graph(torch.ones(3), "C" * n),
+        lambda n: SimpleNamespace(_store={"x": torch.ones(n)}),
     ],
 )
 def test_a_sample_is_as_large_as_its_texts_lists_and_tensors(make: Callable[[int], object]) -> None:
@@ -165,6 +178,8 @@ def test_a_batch_has_the_largest_in_each_dimension() -> None:
         [object()] * 4,
         [],
         [(torch.ones(3, 8, 8), f"images/{10**n}.jpg") for n in range(4)],
+        [SimpleNamespace(filename="i" * n, x=torch.ones(2)) for n in range(4)],
+        [torch.nn.Linear(n, 2) for n in range(1, 4)],
     ],
 )
 def test_data_of_one_size_are_left_as_they_are(data: object) -> None:
