@@ -342,6 +342,19 @@ def _with_lengths(ctc_loss: Callable[..., torch.Tensor]) -> Callable[..., torch.
     return loss
 
 
+def _mapped_from_file(
+    mapped: Callable[..., torch.Tensor],
+    filename: Any,
+    shared: bool | None = None,
+    size: int | None = 0,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """The numbers of a file; what is written to them stays out of it."""
+    with _disable_current_modes():
+        real = mapped(filename, False, size, **kwargs)
+    return cast(torch.Tensor, _aten.lift_fresh.default(real))
+
+
 @contextmanager
 def answering(values: Values, fake: KnownValues) -> Iterator[None]:
     """Let fake tensors answer with these values, for as long as the context lasts."""
@@ -383,6 +396,7 @@ def answering(values: Values, fake: KnownValues) -> Iterator[None]:
         stack.enter_context(ValuesMode(values, fake))
         for owner, name, answer in (
             (torch, "frombuffer", from_buffer),
+            (torch, "from_file", partial(_mapped_from_file, torch.from_file)),
             (torch, "ctc_loss", _with_lengths(torch.ctc_loss)),
             (FakeTensor, "tolist", as_list),
             (FakeTensor, "__format__", to_text),
