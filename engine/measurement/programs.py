@@ -123,13 +123,14 @@ def _run(
     recorded: bool,
 ) -> NoReturn:
     program = _program(order)
-    scratch = keep_quiet()
+    kept = keep_quiet()
     go_without_metrics()
     loaders = Loaders(program.loaders, order.batch_size)
 
     def ended() -> None:
+        kept.training_begins()
         if (end := step_ended(steps.ended)) is not None:
-            scratch.remove()
+            kept.remove()
             end()
 
     steps = ProgramSteps(program, order.batch_size, ended)
@@ -139,7 +140,7 @@ def _run(
         with loaders.followed(at_home=recorded), watched, around(steps):
             steps.run()
     finally:
-        scratch.remove()
+        kept.remove()
 
 
 def _program(order: TrialOrder) -> Program:

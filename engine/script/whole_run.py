@@ -315,13 +315,17 @@ class _Following(Tracing):
             owner = getattr(holder, kind) if kind else holder
             named = f"{kind or module}.{name}".replace("_save_checkpoint", "save_checkpoint")
             patch_for_good(
-                owner, name, self._saver(named, way), why="what it would save is only counted"
+                owner,
+                name,
+                self._saver(named, way, getattr(owner, name)),
+                why="what it would save is counted",
             )
 
-    def _saver(self, named: str, way: str) -> Callable[..., None]:
+    def _saver(self, named: str, way: str, save: Callable[..., None]) -> Callable[..., None]:
         def saves(*args: Any, **kwargs: Any) -> None:
             if self._traces_on():
                 self._save(named, way, (*args, *kwargs.values()))
+            save(*args, **kwargs)
 
         return saves
 

@@ -1,6 +1,6 @@
 """Sees that a script is about to change what outlasts it: files that were there, other programs.
 
-What it writes by ``open`` goes elsewhere (:mod:`engine.script.process.sandbox`), and what saves
+What it writes by ``open`` goes elsewhere (:mod:`engine.script.process.scratch`), and what saves
 checkpoints does nothing. A script that is followed past its training may do more: delete old
 checkpoints, write predictions by a library of its own, start a program.
 """

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import builtins
-import io
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FunctionType
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from ...core.errors import EngineError
 from ...versions.loaded_modules import namespace
 from ...versions.patches import patch_code, patch_for_good, patch_names_for_good
 from ..on_import import when_imported
+from .saved_files import SavedFiles
+from .scratch import Scratch
 
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -57,7 +55,6 @@ _LAUNCHERS = (
 )
 
 _SILENT: Mapping[str, tuple[str, ...]] = {
-    "torch": ("save",),
     "torch.distributed.checkpoint": ("save", "async_save"),
     "torch.jit": ("save",),
     "torch.onnx": ("export",),
@@ -77,7 +74,23 @@ _SILENT: Mapping[str, tuple[str, ...]] = {
 ``module:class``; they do nothing."""
 
 
-def keep_quiet() -> Scratch:
+@dataclass(frozen=True)
+class Kept:
+    """What a script has written in a process of ours."""
+
+    _scratch: Scratch
+    _saved: SavedFiles
+
+    def training_begins(self) -> None:
+        """Save no more values of real tensors: what is saved from now on is no data."""
+        self._saved.are_data = False
+
+    def remove(self) -> None:
+        """Remove all that the script has made."""
+        self._scratch.remove()
+
+
+def keep_quiet() -> Kept:
     """Keep this process off the network, and from leaving anything behind; in a fork.
 
     Nothing of it can be undone.
@@ -99,87 +112,8 @@ def keep_quiet() -> Scratch:
         )
     silent = {place.partition(":")[0] for place in _SILENT}
     when_imported({module: partial(_silence, module) for module in silent})
-    return Scratch()
-
-
-def temporary_folder() -> str:
-    """Folder in which scripts may write: what is there is not expected to stay."""
-    return tempfile.gettempdir()
-
-
-class Scratch:
-    """Files that a script writes: they go into a folder of their own, and it reads them there.
-
-    Caches and temporary files stay where they are. Folders are made, and :meth:`remove` removes
-    them.
-    """
-
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp())
-        self._moved: dict[str, str] = {}
-        self._made: list[str] = []
-        caches = (os.environ.get(name) for name in ("HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME"))
-        apart = (
-            temporary_folder(),
-            str(self._folder),
-            "/dev",
-            "/proc",
-            str(Path.home() / ".cache"),
-            *caches,
-        )
-        self._apart = tuple(os.path.realpath(folder) for folder in apart if folder)
-        self._open, self._mkdir, self._replace = builtins.open, os.mkdir, os.replace
-        for owner, name, stand_in in (
-            (builtins, "open", self._opened),
-            (io, "open", self._opened),
-            (os, "mkdir", self._folder_made),
-            (os, "replace", self._renamed),
-            (os, "rename", self._renamed),
-        ):
-            patch_for_good(
-                owner,
-                name,
-                stand_in,
-                why="what a script writes goes into a folder of its own",
-            )
-
-    def remove(self) -> None:
-        """Remove the folders that the script made, and what it wrote."""
-        for folder in reversed(self._made):
-            with suppress(OSError):  # something is in it
-                os.rmdir(folder)  # noqa: PTH106  # pathlib would do the same
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _opened(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> IO[Any]:
-        if not isinstance(file, int):
-            path = os.path.realpath(os.fsdecode(file))
-            if set(mode) & set("wax+") and not path.startswith(self._apart):
-                self._move(path, mode)
-            file = self._moved.get(path, file)
-        opened: IO[Any] = self._open(file, mode, *args, **kwargs)
-        return opened
-
-    def _move(self, path: str, mode: str) -> None:
-        """Let a path stand for a file of ours from now on, with what it holds by now."""
-        if path in self._moved or not Path(path).parent.is_dir():
-            return
-        if "x" in mode and Path(path).exists():
-            return  # the system refuses it
-        own = str(self._folder / f"{len(self._moved)}-{Path(path).name}")
-        if "w" not in mode and Path(path).is_file():
-            shutil.copyfile(path, own)
-        self._moved[path] = own
-
-    def _folder_made(self, path: Any, *args: Any, **kwargs: Any) -> None:
-        self._mkdir(path, *args, **kwargs)
-        self._made.append(os.path.realpath(os.fsdecode(path)))
-
-    def _renamed(self, source: Any, target: Any, **kwargs: Any) -> None:
-        known = self._moved.pop(os.path.realpath(os.fsdecode(source)), None)
-        if known is None:
-            self._replace(source, target, **kwargs)
-        else:
-            self._moved[os.path.realpath(os.fsdecode(target))] = known
+    scratch = Scratch()
+    return Kept(scratch, SavedFiles(scratch))
 
 
 def _silence(name: str) -> None:

@@ -15,7 +15,7 @@ from engine.core.errors import EngineError, InvalidInput
 from engine.script import program_trace
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.factory import ScriptFailed
-from engine.script.process import sandbox
+from engine.script.process import scratch
 from engine.script.program import Program
 from engine.script.request import ScriptRequest
 from engine.script.tests.scripts import A10, real
@@ -279,7 +279,7 @@ class TestNothingStaysBehind:
         work.mkdir()
         (work / "log.txt").write_text("kept")
         monkeypatch.chdir(work)
-        monkeypatch.setattr(sandbox, "temporary_folder", lambda: "/nowhere")  # this one is in it
+        monkeypatch.setattr(scratch, "temporary_folder", lambda: "/nowhere")  # this one is in it
         before = (
             "os.makedirs('out'); open('out/a', 'w').write('a'); print(open('out/a').read());"
             "open('log.txt', 'a').write(' more'); assert open('log.txt').read() == 'kept more';"
@@ -303,7 +303,7 @@ class TestNothingStaysBehind:
         work = tmp_path / "work"
         work.mkdir()
         monkeypatch.chdir(work)
-        monkeypatch.setattr(sandbox, "temporary_folder", lambda: "/nowhere")  # this one is in it
+        monkeypatch.setattr(scratch, "temporary_folder", lambda: "/nowhere")  # this one is in it
         before = "os.makedirs('out'); open('out/a', 'w').write('a')"
         assert real(loop(tmp_path, before=before), 2).fits
         assert list(work.iterdir()) == []
