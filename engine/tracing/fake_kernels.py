@@ -20,6 +20,7 @@ _SHRUNK = {  # to a number in place, on every device (native/Loss.cpp, cuda/Loss
 }
 _BATCH_NORM = _aten.native_batch_norm.default
 _ONEDNN_LAYER = _aten.mkldnn_rnn_layer.default
+_GROUP_NORM = _aten.native_group_norm.default
 _LAYER_NORM = _aten.native_layer_norm.default
 _LAYER_NORM_BACKWARD = _aten.native_layer_norm_backward.default
 
@@ -30,6 +31,8 @@ def as_real_kernels(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], o
         return (_contiguous(output[0]), *output[1:])
     if func is _LAYER_NORM:
         return (output[0], *_statistics(output[1:], args[2:4]))
+    if func is _GROUP_NORM:
+        return (output[0], *_statistics(output[1:], args[1:3]))
     if func is _BATCH_NORM:
         # Of series, which have no format with channels last, the real ones are contiguous.
         normalised = output[0].contiguous() if output[0].dim() == 3 else output[0]
@@ -47,7 +50,8 @@ def _statistics(
     """A norm's mean and deviation as the real kernels keep them.
 
     They are in fp32 where its parameters are (``is_mixed_type`` in native/batch_norm.h and, for a
-    layer norm, native/cpu/mixed_data_type.h); the fake ones are in the format of what comes in.
+    layer or group norm, native/cpu/mixed_data_type.h); the fake ones are in the format of what
+    comes in.
     """
     formats = {parameter.dtype for parameter in parameters if parameter is not None}
     for statistic in found:

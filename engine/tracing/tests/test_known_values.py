@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
@@ -125,11 +127,23 @@ def test_the_gradient_of_a_layer_norm_is_laid_out_as_by_the_real_kernel() -> Non
         assert strides() == real
 
 
+NORMS = {
+    "layer norm": lambda x, w: torch.native_layer_norm(x, (4,), w, w, 1e-5),
+    "group norm": lambda x, w: torch.native_group_norm(x, w, w, 2, 4, 4, 2, 1e-5),
+    "group norm without weights": lambda x, _: torch.native_group_norm(
+        x, None, None, 2, 4, 4, 2, 1e-5
+    ),
+}
+
+
+@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS.keys())
 @pytest.mark.parametrize("parameters", [torch.float32, torch.bfloat16])
-def test_a_layer_norm_keeps_its_statistics_as_the_real_kernel_does(parameters: torch.dtype) -> None:
+def test_a_norm_keeps_its_statistics_as_the_real_kernel_does(
+    norm: Callable[..., tuple[torch.Tensor, ...]], parameters: torch.dtype
+) -> None:
     def formats() -> list[torch.dtype]:
-        x, w = torch.rand(2, 5, 3, dtype=torch.bfloat16), torch.ones(3, dtype=parameters)
-        return [one.dtype for one in torch.native_layer_norm(x, (3,), w, w, 1e-5)]
+        x, w = torch.rand(2, 4, 4, dtype=torch.bfloat16), torch.ones(4, dtype=parameters)
+        return [one.dtype for one in norm(x, w)]
 
     real = formats()
     with KnownValues():
