@@ -257,7 +257,7 @@ def _attributes(sample: Any) -> list[tuple[object, Any]]:
         return []
     if is_dataclass(sample):
         return [(one.name, getattr(sample, one.name, None)) for one in fields(sample)]
-    holding = torch.Tensor | numpy.ndarray | Mapping
+    holding = (torch.Tensor, numpy.ndarray, Mapping)
     parts = getattr(sample, "__dict__", {}).items()
     return [(name, value) for name, value in parts if isinstance(value, holding)]
 

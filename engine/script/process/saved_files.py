@@ -42,8 +42,12 @@ class SavedFiles:
             given.__code__, given.__globals__, closure=given.__closure__, argdefs=given.__defaults__
         )
         self._save.__kwdefaults__ = given.__kwdefaults__
-        why = "a script that is traced finds what it saved, and writes no values"
-        patch_for_good(torch.serialization, _NAME, self._saved, why=why)
+        patch_for_good(
+            torch.serialization,
+            _NAME,
+            self._saved,
+            why="a script that is traced finds what it saved, and writes no values",
+        )
         patch_code(given, _call_by_name, why="modules that imported it by name do the same")
 
     def _saved(self, value: Any, file: Any, *args: Any, **kwargs: Any) -> None:
