@@ -280,15 +280,23 @@ class Scratch:
         self._hide(old)
 
     def _names(self, path: Any = ".") -> list[Any]:
-        if self._is_as_it_was(path):
+        if self._holds_the_same(path):
             return self._listdir(path)
         return list(self._inside(path))
 
     def _entries(self, path: Any = ".") -> Any:
-        if self._is_as_it_was(path):
+        if self._holds_the_same(path):
             return self._scandir(path)
         above = Path("." if path is None else path)
         return _Entries([_Entry(above / name, at) for name, at in self._inside(path).items()])
+
+    def _holds_the_same(self, folder: Any) -> bool:
+        """Whether a folder is where it was, and nothing was written into it or removed."""
+        if self._is_as_it_was(folder):
+            return True
+        path = self._target("." if folder is None else folder)
+        changed = {os.path.dirname(one) for one in (*self._stands_for, *self._gone)}  # noqa: PTH120  # there may be many
+        return self._place(path) == path and path not in changed
 
     def _inside(self, folder: Any) -> dict[str, str]:
         """What is in a folder: its names, and where each really is."""
