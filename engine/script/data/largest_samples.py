@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -44,6 +45,8 @@ standard deviations about once in 1,000 batches (the normal distribution)."""
 MAX_DIFFERENT = 32
 """Different samples in a batch that is evaluated where a script is followed. Reading one may take
 milliseconds, and test sets are read a thousand at a time."""
+
+_NUMBERED, _NUMBER = re.compile(r"[A-Za-z][\w-]*\d"), re.compile(r"\d+")
 
 Shape = tuple[int, ...]
 Shapes = dict[tuple[object, ...], Shape]
@@ -236,7 +239,7 @@ def _shapes(sample: Any, place: tuple[object, ...] = ()) -> Shapes:
     if isinstance(sample, torch.Tensor | numpy.ndarray):
         return {place: tuple(sample.shape)}
     if isinstance(sample, str | bytes):
-        return {} if _names_a_file(sample) else {place: (len(sample),)}
+        return {} if _names_a_file(sample) else {place: (_length(sample),)}
     if isinstance(sample, Mapping):
         parts = list(sample.items())
     elif isinstance(sample, list | tuple):
@@ -246,6 +249,13 @@ def _shapes(sample: Any, place: tuple[object, ...] = ()) -> Shapes:
     else:
         parts = _attributes(sample)
     return {at: shape for key, part in parts for at, shape in _shapes(part, (*place, key)).items()}
+
+
+def _length(text: str | bytes) -> int:
+    """The length of a text; of a numbered name, such as ``image_12``, whatever its number."""
+    if isinstance(text, str) and _NUMBERED.fullmatch(text):
+        text = _NUMBER.sub("0", text)
+    return len(text)
 
 
 def _attributes(sample: Any) -> list[tuple[object, Any]]:
