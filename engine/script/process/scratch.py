@@ -85,6 +85,7 @@ class Scratch:
         home = str(Path.home() / ".cache")
         apart = (temporary_folder(), self._folder, "/dev", "/proc", "/sys", home, *caches)
         self._apart = tuple(os.path.realpath(folder) for folder in apart if folder)
+        self._work = os.path.realpath(".")
         self._open, self._open_below, self._stat = builtins.open, os.open, os.lstat
         self._mkdir, self._rmdir, self._rmtree = os.mkdir, os.rmdir, shutil.rmtree
         self._replace, self._unlink, self._symlink = os.replace, os.unlink, os.symlink
@@ -363,7 +364,13 @@ class Scratch:
         return place.startswith(self._folder + os.sep)
 
     def _is_apart(self, path: str) -> bool:
-        return any(path == folder or path.startswith(folder + os.sep) for folder in self._apart)
+        """Whether a file is a temporary one, or of a cache.
+
+        Those in the folder that the script is started in are not, though that may be a temporary
+        one itself.
+        """
+        depth = max((len(one) for one in self._apart if _is_in(path, one)), default=-1)
+        return depth >= (len(self._work) if _is_in(path, self._work) else 0)
 
     def _target(self, path: Any) -> str:
         """The path of what another one leads to, whether that is there or not."""
@@ -394,6 +401,10 @@ def _with_file(
 
 def _no_file(path: Any) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or _is_below(path, folder)
 
 
 def _is_below(path: str, folder: str) -> bool:

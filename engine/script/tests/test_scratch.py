@@ -193,6 +193,16 @@ assert Path("taken").read_text() == "a" and not Path({there}, "a").exists()
     assert contents(temporary) == {"b": "b"}
 
 
+def test_a_temporary_folder_that_a_script_is_started_in_stays_as_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "temporary_folder", lambda: str(folder.parent))
+    before = contents(folder)
+    run("os.mkdir('new'); Path('new/a').touch(); os.remove('log.txt'); Path('../b').touch()")
+    assert contents(folder) == before
+    assert (folder.parent / "b").exists()
+
+
 def test_functions_in_c_get_the_files_that_stand_for_others(folder: Path) -> None:
     (folder / "soundfile.py").write_text(
         "import _io\n"
