@@ -403,16 +403,18 @@ def caveats(loaders: Loaders) -> list[str]:
             "time of a step that it comes before; let it evaluate later for the time of training "
             "alone."
         ]
+    first = [EVALUATES_FIRST] if loaders.evaluates_first else []
     trainer = namespace("transformers.trainer").get("Trainer", ())
     evaluates = bool(loaders.unread) or any(
         str(getattr(found.args, "eval_strategy", "no")) not in ("no", "IntervalStrategy.NO")
         for found in gc.get_objects()
         if issubclass(type(found), trainer)  # others may raise when they are asked for their class
     )
-    if not evaluates:
-        return []
-    return [EVALUATES]
+    return [*first, EVALUATES] if evaluates else first
 
+
+EVALUATES_FIRST = "The script evaluates before its first step, and memory includes that."
+"""The caveat of a script that tries its evaluation before it trains."""
 
 EVALUATES = (
     "The script also evaluates, which was not traced: it takes no gradients, but with a larger "

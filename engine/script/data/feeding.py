@@ -15,11 +15,14 @@ class BatchesRead:
     A set of data is known by a number.
 
     Attributes:
-        evaluates: Whether there was an evaluation.
+        evaluates_first: Whether there was an evaluation before the first step, as by Lightning,
+            which tries it with two batches.
+        evaluates: Whether there was one between two steps.
     """
 
     def __init__(self) -> None:
-        self.evaluates = False
+        self.evaluates_first = self.evaluates = False
+        self._has_stepped = False
         self._waiting: Counter[int] = Counter()  # read, and no pass with gradients since
         self._seen: set[int] = set()  # of these, what a pass without them has come after
         self._fed: Counter[int] = Counter()
@@ -29,7 +32,7 @@ class BatchesRead:
         if data in self._seen:
             self._seen.discard(data)
             del self._waiting[data]
-            self.evaluates = True
+            self._evaluated()
         self._waiting[data] += 1
 
     def forward(self, *, learns: bool) -> None:
@@ -38,7 +41,8 @@ class BatchesRead:
             self._seen |= self._waiting.keys()
             return
         fed = self._waiting.keys() - self._seen or set(self._waiting)
-        self.evaluates |= len(fed) < len(self._waiting)
+        if len(fed) < len(self._waiting):
+            self._evaluated()
         self._fed.update({data: self._waiting[data] for data in fed})
         self._waiting.clear()
         self._seen.clear()
@@ -46,6 +50,13 @@ class BatchesRead:
     def step_ended(self) -> None:
         """Clear the counts: the batches read until now fed another step."""
         self._fed.clear()
+        self._has_stepped = True
+
+    def _evaluated(self) -> None:
+        if self._has_stepped:
+            self.evaluates = True
+        else:
+            self.evaluates_first = True
 
     @property
     def fed(self) -> dict[int, int]:

@@ -262,8 +262,13 @@ class Loaders:
 
     @property
     def evaluates(self) -> bool:
-        """Whether data were read that no pass with gradients has seen."""
+        """Whether data were read between two steps that no pass with gradients has seen."""
         return self._read.evaluates
+
+    @property
+    def evaluates_first(self) -> bool:
+        """The same, before the first step."""
+        return self._read.evaluates_first
 
 
 def _goes_on(iterator: Any) -> None:

@@ -24,14 +24,26 @@ def test_micro_batches_count_whether_they_are_read_one_by_one_or_at_once() -> No
         assert batches.fed == {}
 
 
-def test_an_evaluation_before_a_step_does_not_feed_it() -> None:
-    batches = BatchesRead()
+def evaluated_step(batches: BatchesRead) -> None:
     for _ in range(16):
         read(batches, HELD_OUT)
         batches.forward(learns=False)
     read(batches, TRAIN)
     batches.forward(learns=True)
+
+
+def test_an_evaluation_before_a_step_does_not_feed_it() -> None:
+    batches = BatchesRead()
+    evaluated_step(batches)
     assert batches.fed == {TRAIN: 1}
+
+
+def test_an_evaluation_before_the_first_step_is_told_from_one_between_two() -> None:
+    batches = BatchesRead()
+    evaluated_step(batches)
+    assert (batches.evaluates_first, batches.evaluates) == (True, False)
+    batches.step_ended()
+    evaluated_step(batches)
     assert batches.evaluates
 
 
