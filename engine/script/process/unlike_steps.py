@@ -25,5 +25,6 @@ def unlike(traced: Trace, later: Trace) -> list[str]:
     return [
         f"Steps differ: at batch {traced.batch_size:,} the tensors of step {STEPS} take "
         f"{before:,} bytes and those of step {STEPS + 1} {after:,}, as where batches have "
-        "their own lengths or a script keeps what it computes. Run it with the longest inputs."
+        "their own lengths, some steps do more than others, or a script keeps what it computes. "
+        "Let its first steps be the largest."
     ]
