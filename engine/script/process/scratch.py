@@ -18,13 +18,14 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from ...versions.patches import patch_for_good
 from ..on_import import when_imported
+from .folder_entries import Entries, Entry
 
 _CACHES = ("HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -58,8 +59,6 @@ _WRITERS = {
     "sqlite3": ("connect",),
 }
 """Functions of libraries, in C, that open the file that is their first argument."""
-
-_stat = os.stat
 
 
 def temporary_folder() -> str:
@@ -289,7 +288,7 @@ class Scratch:
         if self._holds_the_same(path):
             return self._scandir(path)
         above = Path("." if path is None else path)
-        return _Entries([_Entry(above / name, at) for name, at in self._inside(path).items()])
+        return Entries([Entry(above / name, at) for name, at in self._inside(path).items()])
 
     def _holds_the_same(self, folder: Any) -> bool:
         """Whether a folder is where it was, and nothing was written into it or removed."""
@@ -414,59 +413,3 @@ def _is_below(path: str, folder: str) -> bool:
 def _is_elsewhere(path: Any, given: dict[str, Any]) -> bool:
     """Whether a path is none by itself: an open file, or below an open folder."""
     return isinstance(path, int) or given.get("dir_fd") is not None
-
-
-class _Entry(os.PathLike[str]):
-    """A file or folder in another one, as ``os.scandir`` gives them."""
-
-    def __init__(self, path: Path, place: str) -> None:
-        self.name, self.path, self._place = path.name, str(path), place
-
-    def __fspath__(self) -> str:
-        return self.path
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        return self._is(stat.S_ISREG, follow_symlinks)
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        return self._is(stat.S_ISDIR, follow_symlinks)
-
-    def is_symlink(self) -> bool:
-        return self._is(stat.S_ISLNK, False)
-
-    def is_junction(self) -> bool:
-        return False
-
-    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        return _stat(self._place, follow_symlinks=follow_symlinks)
-
-    def _is(self, kind: Callable[[int], bool], follows: bool) -> bool:
-        try:
-            return kind(self.stat(follow_symlinks=follows).st_mode)
-        except OSError:  # a link that leads nowhere
-            return False
-
-    def inode(self) -> int:
-        return self.stat().st_ino
-
-
-class _Entries:
-    """The entries of a folder, as ``os.scandir`` gives them."""
-
-    def __init__(self, entries: list[_Entry]) -> None:
-        self._left = iter(entries)
-
-    def __iter__(self) -> Iterator[_Entry]:
-        return self._left
-
-    def __next__(self) -> _Entry:
-        return next(self._left)
-
-    def __enter__(self) -> _Entries:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._left = iter(())
