@@ -41,7 +41,7 @@ from benchmarks.published import (
 )
 from engine import __version__
 from engine.interface.trial import Source
-from engine.prediction.intervals import memory_range
+from engine.prediction.timing.intervals import memory_range
 
 
 def render(comparisons: Sequence[Comparison]) -> Table:

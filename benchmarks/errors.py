@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from engine.prediction.past_errors import percentile
+from engine.prediction.timing.past_errors import percentile
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from benchmarks.errors import Errors
 from benchmarks.estimators import environment_with
 from benchmarks.gpu.report import limits
 from benchmarks.gpu.results import Results, load
-from engine.prediction.intervals import Counted
+from engine.prediction.timing.intervals import Counted
 
 ROOT = Path(__file__).parents[1]
 TRIALS = Path(__file__).parent / "data" / "h100.csv"

@@ -22,8 +22,8 @@ from engine.interface.workload import Workload
 from engine.prediction.limits import gain
 from engine.prediction.measured_host import launch_seconds
 from engine.prediction.probe import predict_trial
-from engine.prediction.step_time import step_work, time_range
-from engine.prediction.work import StepTime, StepWork
+from engine.prediction.timing.step_time import step_work, time_range
+from engine.prediction.timing.work import StepTime, StepWork
 from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import behaviour_of
 from engine.tracing.trace import Trace

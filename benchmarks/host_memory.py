@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.host_memory`` writes a Llama of random weights to a folder, loads and saves
 it in processes of their own, and prints the most that each held beside what it held before, and
-what :mod:`engine.prediction.host_memory` says. It needs no GPU, and 8 GiB of memory. What a GPU's
-tensors take on their way to a file is not measured: on the host they are there already.
+what :mod:`engine.prediction.memory.host_memory` says. It needs no GPU, and 8 GiB of memory. What
+tensors of a GPU take on their way to a file is not measured: on the host they are there already.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import Any
 
 from engine.core.sizes import gib_number
 from engine.interface.workload import Workload
-from engine.prediction.host_memory import State, while_loading, while_saving
-from engine.prediction.weights import weights_of
+from engine.prediction.memory.host_memory import State, while_loading, while_saving
+from engine.prediction.memory.weights import weights_of
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama",

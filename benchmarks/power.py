@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.errors import Errors
 from engine.answer.energy import ALIKE
-from engine.prediction.past_errors import percentile
+from engine.prediction.timing.past_errors import percentile
 
 DATA = Path(__file__).with_name("data") / "power.csv"
 WAITS_FOR_DATA = {"ncf"}

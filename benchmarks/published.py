@@ -17,7 +17,7 @@ from engine.gpus import BUILT_IN
 from engine.interface.texts import Texts
 from engine.interface.trial import GpuFacts, Trial
 from engine.interface.workload import Workload
-from engine.prediction.intervals import memory_range
+from engine.prediction.timing.intervals import memory_range
 
 PUBLISHED = Path(__file__).with_name("published.toml")
 
@@ -275,8 +275,8 @@ def predictor() -> Predict:
     """Trace measurements to predict them; each step is traced once."""
     # torch takes seconds to load; --help and mistakes in the file must not wait for it.
     from engine.parallel.interconnect import nccl_bytes
-    from engine.prediction.generation import generation_traces
     from engine.prediction.probe import predict_memory
+    from engine.prediction.texts.generation import generation_traces
     from engine.script.factory import Factory
     from engine.script.trace import trace_script
     from engine.traces.source import TraceSource

@@ -16,7 +16,7 @@ from analyses.results.stored import result_of
 from engine.answer.amounts import trial_at
 from engine.interface.result import AnalysisResult
 from engine.interface.trial import Trial
-from engine.prediction.past_errors import PredictedQuantity, groups_like
+from engine.prediction.timing.past_errors import PredictedQuantity, groups_like
 from engine.recording import Loop, TrainingRecord
 
 NODE = "demo"

@@ -15,11 +15,11 @@ from .interface.request import AnalysisRequest
 from .interface.result import AnalysisResult
 from .interface.trial import Source, Trial
 from .measurement.measured_analysis import analyze_measured
-from .prediction.correction import Experience
-from .prediction.gpu_choice import GpuChoice, choose_gpu
-from .prediction.intervals import Residual
+from .prediction.plans.gpu_choice import GpuChoice, choose_gpu
 from .prediction.predicted_analysis import analyze_predicted, predictions_on
 from .prediction.refusals import fits_on_none
+from .prediction.timing.correction import Experience
+from .prediction.timing.intervals import Residual
 from .records.comparison import RecordedFile
 from .step.building import blaming_the_config
 from .traces.workloads import KeptTraces

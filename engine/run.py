@@ -27,7 +27,7 @@ from .gpus.known import using
 from .interface.first_request import FIRST_REQUEST
 from .interface.request import AnalysisRequest
 from .interface.trial import GpuFacts, Trial
-from .prediction.intervals import Residual
+from .prediction.timing.intervals import Residual
 from .traces.trace_files import trace_files
 from .versions.releases import check_releases
 
@@ -147,7 +147,7 @@ def _analyze(
     order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None
 ) -> Event:
     from .analysis import analyze
-    from .prediction.text_analyses import analyze_texts
+    from .prediction.texts.text_analyses import analyze_texts
 
     if request.goal is not Goal.BATCH:
         return analyze_texts(request, emit)
@@ -157,8 +157,8 @@ def _analyze(
 def _predict(
     order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None
 ) -> Event:
-    from .prediction.correction import Experience
     from .prediction.one_batch import predict_batch
+    from .prediction.timing.correction import Experience
 
     if request.gpu == LOCAL:
         raise InvalidInput({"gpu": f"{LOCAL} is measured, not predicted"})
@@ -168,8 +168,8 @@ def _predict(
 
 
 def _plan(order: Order, request: AnalysisRequest, emit: Emit, traced: KeptTraces | None) -> Event:
-    from .prediction.correction import Experience
-    from .prediction.plan import plan
+    from .prediction.plans.plan import plan
+    from .prediction.timing.correction import Experience
 
     return Answer(plan(request, emit, Experience.here(order.measured), traced).to_dict())
 

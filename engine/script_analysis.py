@@ -17,11 +17,10 @@ from .interface.batch_trials import BatchTrials
 from .interface.result import AnalysisResult
 from .measurement.measured_script import behaviour_on, measure_script
 from .measurement.parent import local_device
-from .prediction.climbing import climb_and_compare
-from .prediction.correction import UNCORRECTED
-from .prediction.gpu_choice import GpuChoice, choose_gpu
-from .prediction.gpu_comparison import compared, gpu_option, gpu_today, speed_today
-from .prediction.ladder import quiet
+from .prediction.plans.climbing import climb_and_compare
+from .prediction.plans.gpu_choice import GpuChoice, choose_gpu
+from .prediction.plans.gpu_comparison import compared, gpu_option, gpu_today, speed_today
+from .prediction.plans.ladder import quiet
 from .prediction.predicted_findings import predict_findings, with_profile
 from .prediction.requested_gpu import catalogue_gpu, gpu_facts
 from .prediction.scripts.conclusion import conclude_script
@@ -29,6 +28,7 @@ from .prediction.scripts.ladder import ScriptClimb
 from .prediction.scripts.phases import ScriptPhases
 from .prediction.scripts.prediction import ScriptPrediction, fits_on_none, prediction_on
 from .prediction.scripts.step_time import on_recorded_host
+from .prediction.timing.correction import UNCORRECTED
 from .records.comparison import RecordedFile
 from .script.batch_sizes import TracesOnGpus, of_sizes_taken, told_by_loaders, trace_request
 from .script.factory import Factory, refuse_while_loading

@@ -15,7 +15,7 @@ from analyses.training_runs.prediction_errors import Compared
 from engine.answer.figures import STEP_TIME
 from engine.core.numbers import milliseconds, share, whole
 from engine.core.sizes import gib
-from engine.prediction.past_errors import PredictedQuantity
+from engine.prediction.timing.past_errors import PredictedQuantity
 
 _HEIGHT = 340
 _MIN_FOR_OWN_TICKS = 8

@@ -24,8 +24,8 @@ from analyses.training_runs.prediction_errors import between
 from engine.gpus import ANY, catalogue_name
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
-from engine.prediction.intervals import Counted, Residual
-from engine.prediction.speed_model import STEP_PREDICTOR
+from engine.prediction.timing.intervals import Counted, Residual
+from engine.prediction.timing.speed_model import STEP_PREDICTOR
 from engine.recording import TrainingRecord
 
 MAX_RECENT = 200

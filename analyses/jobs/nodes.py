@@ -17,7 +17,7 @@ from analyses.jobs.keys import key_fingerprint
 from analyses.models import Node
 from engine.gpus.checked import Identity
 from engine.gpus.driver import LocalGpu, local_gpu
-from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor
+from engine.prediction.timing.speed_model import STEP_PREDICTOR, step_predictor
 from engine.traces.fingerprint import fingerprint
 from engine.versions import software
 

@@ -16,7 +16,7 @@ from analyses.training_runs.prediction_errors import (
     step_times_of,
     training_runs_of,
 )
-from engine.prediction.past_errors import Errors, PredictedQuantity, groups_like
+from engine.prediction.timing.past_errors import Errors, PredictedQuantity, groups_like
 
 COUNTED_TRIALS, COUNTED_RUNS = 100, 50
 """Numbers of most recent measured trials and training runs that count."""

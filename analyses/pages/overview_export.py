@@ -11,7 +11,7 @@ from analyses.overview.accuracy import Accuracy
 from analyses.overview.fullness import GpuUse
 from analyses.overview.weeks import Week
 from analyses.training_runs.prediction_errors import Compared
-from engine.prediction.past_errors import PredictedQuantity
+from engine.prediction.timing.past_errors import PredictedQuantity
 from memorymark_site.operations.csv_text import Cell, csv_file
 
 _UNITS = {PredictedQuantity.MEMORY: "bytes", PredictedQuantity.STEP_TIME: "seconds"}

@@ -16,7 +16,7 @@ from analyses.training_runs.matching import why_not_comparable
 from engine.core.errors import InvalidInput
 from engine.gpus import catalogue_name
 from engine.interface.program import read_request
-from engine.prediction.past_errors import PredictedQuantity
+from engine.prediction.timing.past_errors import PredictedQuantity
 from engine.recording import TrainingRecord
 
 

@@ -16,7 +16,7 @@ from benchmarks.gpu.results import load, save
 from benchmarks.gpu.run import Budget
 from benchmarks.gpu.workloads import FULL, QUICK
 from engine.core.errors import EngineError
-from engine.prediction.intervals import PUBLISHED, read_residuals
+from engine.prediction.timing.intervals import PUBLISHED, read_residuals
 
 BUDGET_SECONDS = 540.0
 PREDICT_SECONDS = 3600.0

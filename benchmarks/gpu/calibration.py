@@ -26,7 +26,7 @@ from benchmarks.gpu.report_text import ERROR_HEADINGS, error_cells, table
 from benchmarks.gpu.results import Results, Row
 from benchmarks.gpu.workloads import BY_NAME, Half
 from engine.gpus import GPUS, catalogue_name
-from engine.prediction.intervals import (
+from engine.prediction.timing.intervals import (
     ASSUMED_MEMORY,
     MIN_MEMORY_SHARE,
     Counted,
@@ -36,9 +36,9 @@ from engine.prediction.intervals import (
     range_of,
     step_time_range,
 )
-from engine.prediction.speed_model import speed_model
-from engine.prediction.step_time import Family
-from engine.prediction.work import UNSCALED, Scales, StepWork
+from engine.prediction.timing.speed_model import speed_model
+from engine.prediction.timing.step_time import Family
+from engine.prediction.timing.work import UNSCALED, Scales, StepWork
 
 MIN_TIME_SHARE = 0.10
 """The least width of a range of step times to each side: clocks, temperature and drivers alone
@@ -254,7 +254,7 @@ def calibration(results: Results, steps: Sequence[Timed], known: Iterable[Residu
     parts.append(_ranges(results, steps, fitted, (before, memory, times)))
     if rows := "".join(as_toml(residual) for residual in (*memory, *times)):
         parts.append(
-            "For engine/prediction/calibration.toml, replacing earlier rows of this GPU:\n"
+            "For engine/prediction/timing/calibration.toml, replacing earlier rows of this GPU:\n"
             + rows.rstrip()
         )
     return "\n\n".join(parts) + "\n"
@@ -282,7 +282,8 @@ def _constants(fitted: Scales) -> str:
         for field in fields(fitted)
         if abs(getattr(fitted, field.name) - 1) < _UNDECIDED
     ]
-    text = f"Step times, as factors on the rates in engine/prediction/step_time.toml:\n  {written}"
+    file = "engine/prediction/timing/step_time.toml"
+    text = f"Step times, as factors on the rates in {file}:\n  {written}"
     if undecided:
         text += f"\nNot determined by these steps, so left at 1: {', '.join(undecided)}."
     return text

@@ -17,7 +17,7 @@ from engine.interface.workload import Workload
 from engine.measurement.device import limited_device
 from engine.measurement.protocol import DeviceFacts
 from engine.prediction.probe import predict_live_memory, predict_memory, timed
-from engine.prediction.step_time import step_work, time_range
+from engine.prediction.timing.step_time import step_work, time_range
 from engine.traces.source import TraceSource
 from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour

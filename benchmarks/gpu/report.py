@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.gpu.results import Results, Row, Search
 from benchmarks.gpu.workloads import BY_NAME, Half
-from engine.prediction.intervals import Counted
+from engine.prediction.timing.intervals import Counted
 
 ALL = "all"
 GROUPS = (Half.CALIBRATION, Half.HELD_OUT, ALL)

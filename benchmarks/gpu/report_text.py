@@ -20,7 +20,7 @@ from benchmarks.gpu.report import (
 )
 from benchmarks.gpu.results import Results, Search, format_capacity
 from engine.gpus import GPUS, catalogue_name
-from engine.prediction.intervals import Counted
+from engine.prediction.timing.intervals import Counted
 
 _NAMES = {
     Counted.PEAK_ALLOCATED: "peak allocated",

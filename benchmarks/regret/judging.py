@@ -10,7 +10,7 @@ from benchmarks.regret.sweeps import Point, Sweep
 from engine.answer.recommendation import recommend_batch
 from engine.interface.trial import Source
 from engine.prediction.limits import gain, on_a_slow_host
-from engine.prediction.past_errors import percentile
+from engine.prediction.timing.past_errors import percentile
 
 ENOUGH = 0.98
 """The share of the best throughput of a sweep that the recommended batch should reach."""

@@ -29,7 +29,7 @@ from engine.hub import resolve
 from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
 from engine.prediction.probe import predict_step
-from engine.prediction.work import StepTime
+from engine.prediction.timing.work import StepTime
 from engine.traces.trace_files import TraceFiles
 from engine.traces.workloads import KeptTraces
 from engine.tracing.lowering import behaviour_of

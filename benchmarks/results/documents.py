@@ -20,7 +20,7 @@ from benchmarks.results import (
 )
 from benchmarks.results.cells import Read
 from benchmarks.results.files import read
-from engine.prediction.past_errors import FILE as PAST_ERRORS
+from engine.prediction.timing.past_errors import FILE as PAST_ERRORS
 
 BLOCKS: dict[str, Callable[[Read], str]] = {
     "accuracy": accuracy_tables.accuracy,

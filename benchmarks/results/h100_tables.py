@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.results.cells import Read, percent, table
-from engine.prediction.intervals import Counted
+from engine.prediction.timing.intervals import Counted
 
 _NAMES = {
     Counted.PEAK_ALLOCATED: "peak allocated",

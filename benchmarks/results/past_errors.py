@@ -14,13 +14,13 @@ from typing import Any
 from benchmarks.results.files import Result
 from engine.gpus import catalogue_name
 from engine.models.presets import find_model
-from engine.prediction.past_errors import ALL, Errors, PredictedQuantity, family_of_type
+from engine.prediction.timing.past_errors import ALL, Errors, PredictedQuantity, family_of_type
 
 STEP_TIMES = Path(__file__).parents[1] / "data" / "step_time_predictions.csv"
 
 _HEAD = """\
 # How far predictions were off published measurements, as shares of what was measured; written by
-# `python -m benchmarks.results --tables`, do not edit. engine/prediction/past_errors.py reads it.
+# `python -m benchmarks.results --tables`, do not edit. past_errors.py beside it reads it.
 #
 # Memory: the published measurements of whole steps and the runs of xMem's evaluation that fitted,
 # as `python -m benchmarks.accuracy` prints them. Step times: the published rows by constants that

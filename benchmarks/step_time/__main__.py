@@ -23,7 +23,7 @@ from benchmarks.step_time.rows import CHECKED, FITTED, read_rows
 from benchmarks.step_time.table import Table
 from benchmarks.step_time.work import is_traced, trace_missing
 from benchmarks.step_time.writing import as_toml, ranges_as_toml
-from engine.prediction.speed_model import FILE, speed_model
+from engine.prediction.timing.speed_model import FILE, speed_model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.step_time.rows import OWN
 from benchmarks.step_time.table import Hosts, Table, as_table, column
-from engine.prediction.kernels import (
+from engine.prediction.timing.kernels import (
     ATTENTIONS,
     COMPUTING,
     DEPTHWISE,
@@ -25,8 +25,8 @@ from engine.prediction.kernels import (
     Format,
     Kind,
 )
-from engine.prediction.launches import OF_BERT, Launch
-from engine.prediction.speed_model import GENERATIONS, Generation, SpeedModel
+from engine.prediction.timing.launches import OF_BERT, Launch
+from engine.prediction.timing.speed_model import GENERATIONS, Generation, SpeedModel
 
 _NOISE = 0.08
 """The residual, as a natural logarithm, from which on rows count less than by their square."""

@@ -24,8 +24,8 @@ from rich.table import Table
 from benchmarks.step_time.rows import DATA, gpus
 from engine.core.choices import Precision
 from engine.gpus import Gpu
-from engine.prediction.kernels import kind_of
-from engine.prediction.step_time import step_work
+from engine.prediction.timing.kernels import kind_of
+from engine.prediction.timing.step_time import step_work
 from engine.tracing.trace import Operation
 
 KERNELS, RATES = DATA / "kernels.csv", DATA / "matrix_rates.csv"

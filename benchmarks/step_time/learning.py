@@ -1,8 +1,8 @@
 """The worth of measured steps on a GPU: predictions of published rows, corrected by other rows.
 
 Each row is predicted by constants that were fitted without its GPU, as for a user's own GPU, and
-then corrected as the engine does it (:mod:`engine.prediction.correction`). timm's rows of one GPU
-are left out: there are too many to stand for what a lab measures.
+then corrected as the engine does it (:mod:`engine.prediction.timing.correction`). timm's rows of
+one GPU are left out: there are too many to stand for what a lab measures.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from statistics import fmean, median
 
 from benchmarks.step_time.predictions import Predicted
 from engine.interface.workload import Workload
-from engine.prediction.correction import Experience
-from engine.prediction.intervals import Counted, Residual
-from engine.prediction.past_errors import percentile
-from engine.prediction.speed_model import step_predictor
-from engine.prediction.step_time import HOST_DECIDES
+from engine.prediction.timing.correction import Experience
+from engine.prediction.timing.intervals import Counted, Residual
+from engine.prediction.timing.past_errors import percentile
+from engine.prediction.timing.speed_model import step_predictor
+from engine.prediction.timing.step_time import HOST_DECIDES
 
 _THIS = Workload("bert")
 """Stands for the workload of the row to predict, whichever it is."""

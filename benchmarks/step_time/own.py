@@ -24,7 +24,7 @@ from benchmarks.gpu.results import load
 from benchmarks.h100 import ROOT, RUN, TRIALS, python_of_measurements, read_settings
 from benchmarks.step_time.rows import DATA, OWN, Row
 from benchmarks.step_time.work import file_of, group_of, is_traced
-from engine.prediction.kernels import Kind, kind_of
+from engine.prediction.timing.kernels import Kind, kind_of
 from engine.tracing.trace import Operation
 
 H200_TRIALS = DATA / "h200.csv"

@@ -16,7 +16,7 @@ from typing import Any
 from engine.gpus import GPUS
 from engine.hub import resolve
 from engine.interface.workload import Workload
-from engine.prediction.launch_queue import places, runs
+from engine.prediction.timing.launch_queue import places, runs
 from engine.traces.workloads import trace_workload
 from engine.tracing.lowering import cuda_behaviour
 

@@ -21,10 +21,10 @@ from benchmarks.step_time.rows import DATA, Row, gpus
 from benchmarks.step_time.table import Table
 from benchmarks.step_time.work import architecture, operations_of
 from engine.core.choices import Precision
-from engine.prediction.speed_model import FILE as CONSTANTS
-from engine.prediction.speed_model import speed_model
-from engine.prediction.step_time import family_of, step_work
-from engine.prediction.work import StepTime
+from engine.prediction.timing.speed_model import FILE as CONSTANTS
+from engine.prediction.timing.speed_model import speed_model
+from engine.prediction.timing.step_time import family_of, step_work
+from engine.prediction.timing.work import StepTime
 from engine.tracing.trace import Operation
 
 FILE = DATA / "step_time_predictions.csv"

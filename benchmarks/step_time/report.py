@@ -24,10 +24,10 @@ from engine.answer.economics import (
     unfilled_noise,
     within,
 )
-from engine.prediction.intervals import RelativeRange, step_time_range
-from engine.prediction.past_errors import percentile
-from engine.prediction.speed_model import speed_model
-from engine.prediction.step_time import FILLED, Family
+from engine.prediction.timing.intervals import RelativeRange, step_time_range
+from engine.prediction.timing.past_errors import percentile
+from engine.prediction.timing.speed_model import speed_model
+from engine.prediction.timing.step_time import FILLED, Family
 
 COVERAGE = 0.95
 """The share of residuals that a range holds: more than the 90% that are promised, since new steps

@@ -11,10 +11,10 @@ import torch
 
 from benchmarks.step_time.rows import Row, gpus
 from benchmarks.step_time.work import operations_of
-from engine.prediction.kernels import Kernel, kernel_of
-from engine.prediction.launch_queue import PHASES, places
-from engine.prediction.launches import Launch, launch_of
-from engine.prediction.speed_model import Rates, SpeedModel
+from engine.prediction.timing.kernels import Kernel, kernel_of
+from engine.prediction.timing.launch_queue import PHASES, places
+from engine.prediction.timing.launches import Launch, launch_of
+from engine.prediction.timing.speed_model import Rates, SpeedModel
 
 Hosts = Mapping[str, Any]
 """Launch times of the hosts of measurements, in seconds, by source; any other takes what the
@@ -112,7 +112,7 @@ class Table:
         return cells.index_add(0, self._cell, column).reshape(-1, _PHASES, self._parts)
 
     def _queue(self, on_host: torch.Tensor, on_gpu: torch.Tensor) -> torch.Tensor:
-        """:func:`engine.prediction.launch_queue.queue_seconds` of rows."""
+        """:func:`engine.prediction.timing.launch_queue.queue_seconds` of rows."""
         host = gpu = torch.zeros(len(on_host), dtype=torch.float64)
         columns = (one.flatten(1).unbind(1) for one in (on_host, on_gpu, self._waits))
         for launching, computing, waits in zip(*columns, strict=True):

@@ -24,8 +24,8 @@ from benchmarks.step_time.rows import Row, gpus
 from benchmarks.step_time.work import is_traced, operations_of
 from engine.core.choices import Precision
 from engine.prediction.measured_host import launch_seconds
-from engine.prediction.step_time import step_work
-from engine.prediction.work import StepWork
+from engine.prediction.timing.step_time import step_work
+from engine.prediction.timing.work import StepWork
 
 
 @dataclass(frozen=True)

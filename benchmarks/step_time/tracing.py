@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.step_time.models import Built, build
 from benchmarks.step_time.work import FORWARD, HIGH, LOW
-from engine.prediction.launch_queue import places
+from engine.prediction.timing.launch_queue import places
 from engine.traces.machine import fake_device
 from engine.tracing.fake_models import on_fake_tensors
 from engine.tracing.lowering import cuda_behaviour

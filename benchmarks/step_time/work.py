@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.step_time.rows import OWN, Row
 from benchmarks.torchvision_here import DECLARED
-from engine.prediction.kernels import ATTENTIONS, Kind, kind_of
+from engine.prediction.timing.kernels import ATTENTIONS, Kind, kind_of
 from engine.tracing.trace import Operation
 from engine.versions.environments import create
 

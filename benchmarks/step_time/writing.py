@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from benchmarks.step_time.fitting import Fitted
 from benchmarks.step_time.rows import Row
-from engine.prediction.kernels import COMPUTING, FORMATS, Format, Kind
-from engine.prediction.launches import Launch
-from engine.prediction.speed_model import SpeedModel
+from engine.prediction.timing.kernels import COMPUTING, FORMATS, Format, Kind
+from engine.prediction.timing.launches import Launch
+from engine.prediction.timing.speed_model import SpeedModel
 
 Ranges = Mapping[tuple[str, bool, bool], tuple[float, float]]
 """Low and high of measured over predicted, by family, whether the GPU has rows and whether it waits
@@ -26,7 +26,7 @@ _HEAD = """\
 
 
 def as_toml(fitted: Fitted, rows: Sequence[Row]) -> str:
-    """The text of ``engine/prediction/step_time.toml``, without ranges."""
+    """The text of ``engine/prediction/timing/step_time.toml``, without ranges."""
     counts = {source: sum(row.source == source for row in rows) for source in _sources(rows)}
     head = _HEAD.format(
         day=f"{datetime.now(UTC):%Y-%m-%d}",

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.step_time import forward_passes
 from benchmarks.step_time.forward_passes import errors, ratios, read
 from benchmarks.step_time.rows import Row, gpus
-from engine.prediction.work import StepTime
+from engine.prediction.timing.work import StepTime
 
 SETUPS = {
     ("2.4.0", "rtx-3090"), ("2.4.0", "rtx-4090"), ("2.9.1", "rtx-4090"), ("2.9.1", "rtx-5090"),

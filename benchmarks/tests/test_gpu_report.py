@@ -27,8 +27,13 @@ from benchmarks.gpu.workloads import FULL, Half
 from benchmarks.tests.test_gpu_benchmark import H200
 from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
-from engine.prediction.intervals import Counted, RelativeRange, append_residuals, read_residuals
-from engine.prediction.work import KernelTime, Part, Scales, StepWork
+from engine.prediction.timing.intervals import (
+    Counted,
+    RelativeRange,
+    append_residuals,
+    read_residuals,
+)
+from engine.prediction.timing.work import KernelTime, Part, Scales, StepWork
 
 GIB = 2**30
 SHARES = st.lists(st.floats(-0.9, 10, allow_nan=False), min_size=1, max_size=60)
@@ -332,7 +337,7 @@ def test_the_calibration_shows_its_changes_and_their_effect_on_the_other_half() 
     results = some_results()
     steps = [*ALL_KINDS, timed("gpt2-fp32", COMPUTING), timed("bert-bf16", MOVING, 1.02)]
     text = calibration(results, steps, [])
-    assert "as factors on the rates in engine/prediction/step_time.toml:" in text
+    assert "as factors on the rates in engine/prediction/timing/step_time.toml:" in text
     assert "compute=0.75" in text
     lines = {line.split("  ")[0]: line for line in text.splitlines()}
     assert "held-out, before" in lines

@@ -79,7 +79,7 @@ def test_a_gpus_file_is_predicted_and_calibrated_without_the_gpu() -> None:
     from benchmarks.gpu.results import Device, Results, Row
     from benchmarks.gpu.workloads import QUICK
     from engine.interface.result import MeasuredOn
-    from engine.prediction.work import UNSCALED
+    from engine.prediction.timing.work import UNSCALED
 
     facts = DeviceFacts("cuda", "NVIDIA H200", 140 * GIB, GIB // 2, 9.0)
     bert = QUICK[0]

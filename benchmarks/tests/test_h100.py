@@ -10,7 +10,7 @@ from benchmarks import h100
 from benchmarks.gpu.results import load
 from benchmarks.h100 import Compared, interval, of_run, read_trials
 from engine.interface.workload import Workload
-from engine.prediction.intervals import Counted
+from engine.prediction.timing.intervals import Counted
 
 TRIALS = read_trials(h100.TRIALS.read_text(encoding="utf-8"))
 ALL, RESERVED, USED = h100.MEMORY

@@ -12,8 +12,8 @@ from benchmarks.regret import __main__ as command
 from benchmarks.regret.judging import Shares, group, groups, judge
 from benchmarks.regret.sweeps import Point, Sweep, read_zeus
 from benchmarks.step_time.rows import DATA
-from engine.prediction.step_time import FILLED
-from engine.prediction.work import StepTime
+from engine.prediction.timing.step_time import FILLED
+from engine.prediction.timing.work import StepTime
 
 
 def point(size: int, measured: float, predicted: float, filled: float = 1.0) -> Point:

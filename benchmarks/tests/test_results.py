@@ -32,8 +32,8 @@ from benchmarks.results.files import (
     run,
     write,
 )
-from engine.prediction.past_errors import FILE as PAST_ERRORS
-from engine.prediction.past_errors import PredictedQuantity
+from engine.prediction.timing.past_errors import FILE as PAST_ERRORS
+from engine.prediction.timing.past_errors import PredictedQuantity
 
 RESULT = Result(
     command="python -m benchmarks.none --json",

@@ -17,8 +17,8 @@ from benchmarks.step_time.report import ON_SEVERAL_GPUS, Figures, figures, table
 from benchmarks.step_time.rows import CHECKED, FITTED, OWN, Row, gpus, read_rows
 from engine.answer.economics import GPUS_NOISE, MOVES_NOISE, Verdict
 from engine.core.choices import Precision
-from engine.prediction import correction
-from engine.prediction.step_time import step_work
+from engine.prediction.timing import correction
+from engine.prediction.timing.step_time import step_work
 from engine.tracing.trace import Operation
 
 pytestmark = pytest.mark.torch
@@ -80,7 +80,7 @@ def test_every_row_ran_on_a_known_gpu_and_no_check_was_fitted() -> None:
 @pytest.mark.usefixtures("traced")
 def test_the_fit_and_the_engine_compute_the_same_times() -> None:
     from benchmarks.step_time.table import Table, as_table
-    from engine.prediction.speed_model import speed_model
+    from engine.prediction.timing.speed_model import speed_model
 
     rows = _rows()
     by_fit = Table(rows).seconds(as_table(speed_model()), {}).tolist()
@@ -118,7 +118,7 @@ def test_the_fit_finds_what_rows_determine_and_leaves_the_rest() -> None:
 def test_what_is_written_is_what_the_engine_reads(tmp_path: Path) -> None:
     from benchmarks.step_time.fitting import Fitted
     from benchmarks.step_time.writing import as_toml, ranges_as_toml
-    from engine.prediction.speed_model import read_model, speed_model
+    from engine.prediction.timing.speed_model import read_model, speed_model
 
     model = speed_model()
     path = tmp_path / "step_time.toml"

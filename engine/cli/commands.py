@@ -110,8 +110,8 @@ def predict(options: argparse.Namespace) -> int:
     request, taken = request_and_defaults(options)
     recorded, exports = recorded_of(options, request), Exports.of(options, request)
     with progress() as emit:
-        from ..prediction.correction import Experience
         from ..prediction.one_batch import predict_batch  # loads torch
+        from ..prediction.timing.correction import Experience
 
         made = predict_batch(request, emit, experience=Experience.here(recorded=recorded))
         phases, caveats = made.phases, [*taken, *made.caveats]
@@ -215,8 +215,8 @@ def plan(options: argparse.Namespace) -> int:
     if options.push:
         raise InvalidInput({"push": "the lab plans models itself; push an analysis of this one"})
     with progress() as emit:
-        from ..prediction.correction import Experience
-        from ..prediction.plan import plan  # loads torch
+        from ..prediction.plans.plan import plan  # loads torch
+        from ..prediction.timing.correction import Experience
 
         request, taken = request_and_defaults(options)
         experience = Experience.here(recorded=recorded_of(options, request))

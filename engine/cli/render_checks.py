@@ -12,7 +12,7 @@ from ..answer.figures import PEAK_ALLOCATED
 from ..core.numbers import UNKNOWN, ms, times
 from ..core.sizes import GIB, gib
 from ..interface.workload import Workload
-from ..prediction.intervals import Counted
+from ..prediction.timing.intervals import Counted
 from .render import describe, figures_table
 from .terminal import section, table
 

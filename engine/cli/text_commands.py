@@ -62,7 +62,7 @@ def _answer(options: argparse.Namespace, goal: Goal) -> int:
     request = AnalysisRequest.parse(given_fields(options) | {"goal": goal})
     pushing = Pushing.of(options, given_fields(options))
     with progress() as emit:
-        from ..prediction.text_analyses import analyze_texts  # loads torch
+        from ..prediction.texts.text_analyses import analyze_texts  # loads torch
 
         result = analyze_texts(request, emit)
     answer(

@@ -17,7 +17,7 @@ from ..core.process import CALIBRATION_VARIABLE, calibration_file
 from ..gpus import GPUS, LOCAL
 from ..interface.request import AnalysisRequest
 from ..models.presets import PRESETS
-from ..prediction.intervals import append_residuals
+from ..prediction.timing.intervals import append_residuals
 from .commands import given_fields, request_of
 from .terminal import FAILED, OK, answer, progress
 

@@ -23,7 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..prediction.speed_model import STEP_PREDICTOR, step_predictor
+from ..prediction.timing.speed_model import STEP_PREDICTOR, step_predictor
 from ..traces.fingerprint import fingerprint
 from .errors import LabError, Refused
 

@@ -1,8 +1,8 @@
 """A predicted step as a trace in Chrome's format, for chrome://tracing and Perfetto.
 
 The format is that of "Trace Event Format" (Google, 2016), which ``torch.profiler`` writes too.
-Kernels have the times of :mod:`engine.prediction.step_time`, which knows a phase's launches as a
-whole: within a phase, host and GPU work at an even pace.
+Kernels have the times of :mod:`engine.prediction.timing.step_time`, which knows a phase's launches
+as a whole: within a phase, host and GPU work at an even pace.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from ..core.choices import Precision
 from ..gpus import Gpu
-from ..prediction.launch_queue import INPUTS, PHASES, UPDATE, places
-from ..prediction.launches import launch_of
-from ..prediction.speed_model import speed_model
-from ..prediction.step_time import kernel_times, step_work
+from ..prediction.timing.launch_queue import INPUTS, PHASES, UPDATE, places
+from ..prediction.timing.launches import launch_of
+from ..prediction.timing.speed_model import speed_model
+from ..prediction.timing.step_time import kernel_times, step_work
 from ..tracing.trace import Operation, Trace
 
 _MICROSECONDS = 1e6
@@ -70,7 +70,7 @@ def _names(gpu: Gpu) -> Iterator[Event]:
 
 @dataclass
 class _Timeline:
-    """Lays out phases one after another, as :mod:`engine.prediction.launch_queue` has them.
+    """Lays out phases one after another, as :mod:`engine.prediction.timing.launch_queue` has them.
 
     Attributes:
         events: Events so far.

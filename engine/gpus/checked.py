@@ -209,7 +209,7 @@ class SelfCheck:
         comparisons: Comparisons of all small workloads that ran and could be predicted.
         problems: Empty where everything runs.
         step_predictor: Predictor of the step times, as
-            :func:`~engine.prediction.speed_model.step_predictor` names it.
+            :func:`~engine.prediction.timing.speed_model.step_predictor` names it.
     """
 
     when: str

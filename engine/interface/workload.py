@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 from ..core.border import read, settle
@@ -195,6 +195,14 @@ class Workload(
         if wrong or workload is None:
             raise InvalidInput(wrong)
         return workload
+
+    def takes(self, changed: Mapping[str, Any]) -> bool:
+        """Whether these settings may stand with all others of this workload."""
+        try:
+            replace(self, **changed)
+        except InvalidInput:
+            return False
+        return True
 
     @property
     def preset(self) -> Model:

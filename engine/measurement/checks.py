@@ -22,10 +22,10 @@ from ..gpus import GPUS, LOCAL, catalogue_name
 from ..hub import resolve
 from ..interface.trial import GpuFacts, Probe, Source, Trial
 from ..interface.workload import Workload
-from ..prediction.intervals import PUBLISHED, Counted, Residual, read_residuals
 from ..prediction.predicted_findings import format_trial
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory, predict_step
-from ..prediction.speed_model import step_predictor
+from ..prediction.timing.intervals import PUBLISHED, Counted, Residual, read_residuals
+from ..prediction.timing.speed_model import step_predictor
 from ..step.building import blaming_the_config
 from ..traces.source import TraceSource
 from ..traces.tracer import trace

@@ -46,7 +46,7 @@ def device_for(request: Request, device: DeviceFacts, workload: Workload | None)
     if workload is None or device.kind != "cuda":
         return gpu
     from ..parallel.interconnect import nccl_bytes  # loads torch
-    from ..prediction.colocation import vllm_bytes_in_update
+    from ..prediction.memory.colocation import vllm_bytes_in_update
 
     others = nccl_bytes(workload.world_size) + vllm_bytes_in_update(workload, gpu.total_bytes)
     return replace(gpu, usable_bytes=max(gpu.usable_bytes - others, 0))

@@ -17,7 +17,7 @@ from ..interface.request import AnalysisRequest, Request
 from ..interface.result import AnalysisResult, MeasuredOn, Phase
 from ..interface.trial import NO_FILES, GpuFacts, Probe, StepFiles, Trial
 from ..parallel.interconnect import accumulation_caveats
-from ..prediction.phases import phases_of, with_measured_step
+from ..prediction.memory.phases import phases_of, with_measured_step
 from ..prediction.probe import operations_seconds, predict_live_memory, predict_memory
 from ..prediction.refusals import does_not_fit
 from ..step.building import cache_caveats

@@ -14,7 +14,7 @@ from ..events import Emit, Log, Stage
 from ..interface.batch_trials import BatchTrials
 from ..interface.request import MAX_BATCH_SIZE, Request
 from ..interface.trial import NO_FILES, Source, StepFiles, Trial
-from ..prediction.phases import with_measured_step
+from ..prediction.memory.phases import with_measured_step
 from ..prediction.scripts.phases import ScriptPhases
 from ..prediction.scripts.prediction import does_not_fit, optimizer_step
 from ..script.batch_sizes import of_sizes_taken, told_by_loaders, trace_request

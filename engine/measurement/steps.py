@@ -11,7 +11,7 @@ from typing import Protocol
 from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..parallel.group import place, slowest
-from ..prediction.timeline import largest_tensors, timeline
+from ..prediction.memory.timeline import largest_tensors, timeline
 from ..script.factory import Factory
 from ..script.process.steps import ScriptSteps
 from ..script.program import Program

@@ -13,12 +13,12 @@ from ..interface.trial import Trial
 from ..interface.workload import Workload
 from ..models.tasks import Task
 from ..tracing.trace import Trace
-from .host import offload_caveats
-from .intervals import RelativeRange, memory_range
-from .launches import LAUNCH_RANGE
 from .probe import ROCM_RANGE, convolves
-from .step_time import GUESSED, host_decides
-from .work import StepTime
+from .timing.host import offload_caveats
+from .timing.intervals import RelativeRange, memory_range
+from .timing.launches import LAUNCH_RANGE
+from .timing.step_time import GUESSED, host_decides
+from .timing.work import StepTime
 
 NOTHING_RUN = (
     "Nothing was run. Memory is predicted by tracing the training step and replaying its "

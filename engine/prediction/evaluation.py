@@ -17,7 +17,7 @@ from ..traces.shallow_models import ShallowModels
 from ..traces.tracer import WholeModel
 from ..tracing.lowering import CudaBehaviour, behaviour_of
 from ..tracing.trace import Trace, is_generating
-from .phases import traced_peaks
+from .memory.phases import traced_peaks
 from .probe import predict_trial
 
 

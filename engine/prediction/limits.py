@@ -12,8 +12,8 @@ from ..answer.recommendation import Recommendation, micro_batches, recommend_bat
 from ..answer.search import SearchOutcome, find_largest, line_to
 from ..interface.trial import Probe, Source, Trial
 from .prediction import Prediction
-from .step_time import ratio_span
-from .work import StepTime
+from .timing.step_time import ratio_span
+from .timing.work import StepTime
 
 _FIRST = 16
 """Multiples of the batch multiple at which to begin where there is no current batch."""

@@ -14,11 +14,11 @@ from statistics import median
 from ..gpus import Gpu
 from ..interface.request import AnalysisRequest
 from ..traces.source import TraceSource
-from .correction import Correction, micro_batches
-from .intervals import Residual
 from .probe import work_of_step
-from .recorded_steps import at_batch
-from .work import StepWork
+from .timing.correction import Correction, micro_batches
+from .timing.intervals import Residual
+from .timing.recorded_steps import at_batch
+from .timing.work import StepWork
 
 HOST_SHARE = 0.8
 """A step gives the launch time if the GPU alone would take less than this share of it: what is left

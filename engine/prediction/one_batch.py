@@ -15,12 +15,12 @@ from ..step.building import blaming_the_config
 from ..traces.workloads import KeptTraces
 from ..tracing.trace import Trace
 from .caveats import host_caveats, step_caveats, trial_caveats, waiting_caveats
-from .correction import NO_EXPERIENCE, Experience
 from .evaluation import needs_most, why_evaluation_fails
 from .limits import starting_batch_size
-from .phases import phases_of
+from .memory.phases import phases_of
 from .predicted_analysis import ModelPrediction, predictions_on
 from .requested_gpu import catalogue_gpu, gpu_facts
+from .timing.correction import NO_EXPERIENCE, Experience
 
 
 @dataclass(frozen=True)

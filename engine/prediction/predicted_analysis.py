@@ -27,11 +27,10 @@ from .caveats import (
     negatives_caveats,
     whole_experts,
 )
-from .colocation import vllm_caveats, why_vllm_fails
-from .correction import NO_EXPERIENCE, Experience
 from .evaluation import evaluation_caveats, needs_most, why_evaluation_fails
 from .measured_host import on_measured_host
-from .phases import largest_phase, phases_of
+from .memory.colocation import vllm_caveats, why_vllm_fails
+from .memory.phases import largest_phase, phases_of
 from .predicted_findings import predict_findings, with_profile
 from .prediction import Prediction
 from .probe import predict_fit, predict_step, samples_of_step, usable_bytes
@@ -39,7 +38,8 @@ from .refusals import does_not_fit
 from .requested_gpu import catalogue_gpu, gpu_facts
 from .rollouts import rollout_caveats
 from .step_profile import step_profile
-from .work import StepTime
+from .timing.correction import NO_EXPERIENCE, Experience
+from .timing.work import StepTime
 
 
 def analyze_predicted(

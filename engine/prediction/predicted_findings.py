@@ -20,10 +20,10 @@ from ..interface.request import MAX_BATCH_SIZE
 from ..interface.trial import Probe, Trial
 from .caveats import caveats_of, host_caveats, smaller_multiple_caveat, waiting_caveats
 from .limits import find_limits
+from .memory.timeline import largest_tensors, timeline
 from .prediction import Prediction
 from .requested_gpu import gpu_facts, price_per_hour
-from .step_time import host_decides, ratio_span
-from .timeline import largest_tensors, timeline
+from .timing.step_time import host_decides, ratio_span
 
 _CURVE_POINTS = 24
 

@@ -12,10 +12,10 @@ from ..interface.request import Request
 from ..interface.result import StepProfile
 from ..interface.trial import Trial
 from ..traces.source import TraceSource
-from .correction import UNCORRECTED, Correction
 from .probe import timed
-from .step_time import time_range
-from .work import StepTime
+from .timing.correction import UNCORRECTED, Correction
+from .timing.step_time import time_range
+from .timing.work import StepTime
 
 
 class Prediction(ABC):

@@ -17,13 +17,13 @@ from ..parallel.interconnect import link_bytes_per_second, nccl_bytes
 from ..traces.lengths import samples_per_row
 from ..tracing.trace import Operation, Trace
 from ..tracing.unsure import peak_interval
-from .colocation import beside_vllm, vllm_bytes_in_update
-from .correction import UNCORRECTED, Correction
-from .intervals import RelativeRange, device_used_interval
-from .launch_queue import PASSES
-from .phases import judged_by_all_phases
-from .step_time import COLLECTIVE, host_decides, step_work, time_range
-from .work import StepTime, StepWork
+from .memory.colocation import beside_vllm, vllm_bytes_in_update
+from .memory.phases import judged_by_all_phases
+from .timing.correction import UNCORRECTED, Correction
+from .timing.intervals import RelativeRange, device_used_interval
+from .timing.launch_queue import PASSES
+from .timing.step_time import COLLECTIVE, host_decides, step_work, time_range
+from .timing.work import StepTime, StepWork
 
 COMPUTED_RANGE = RelativeRange(0.85, 1.15)
 """Assumed of memory that is in part arithmetic: little was published to hold it against."""

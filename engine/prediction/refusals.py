@@ -12,7 +12,6 @@ from ..core.sizes import gib_of
 from ..interface.request import AnalysisRequest
 from ..interface.trial import GpuFacts, Trial
 from ..interface.workload import Workload
-from .moves import combines
 
 
 def does_not_fit(
@@ -81,4 +80,4 @@ def _smaller_models(workload: Workload) -> list[str]:
         ways.append(("LoRA", {"lora_rank": 16}))
     elif workload.quantization is Quantization.NONE:
         ways.append(("weights in 4 bits (nf4)", {"quantization": Quantization.NF4}))
-    return [way for way, changed in ways if combines(workload, changed)]
+    return [way for way, changed in ways if workload.takes(changed)]

@@ -8,9 +8,9 @@ from ..core.choices import Precision
 from ..gpus import Gpu
 from ..interface.result import OperationTime, StepProfile, TensorGroup
 from ..tracing.trace import COPY, ON_HOST, WAITING_COPY, Operation, Trace
-from .launch_queue import INPUTS, runs
-from .step_time import COLLECTIVE, WAITED_FOR, kernel_times
-from .timeline import alive_at_peak, peak_phase
+from .memory.timeline import alive_at_peak, peak_phase
+from .timing.launch_queue import INPUTS, runs
+from .timing.step_time import COLLECTIVE, WAITED_FOR, kernel_times
 
 LAYER = "*"
 """Stands for the number of a layer."""

@@ -1,7 +1,8 @@
 """GRPO as recipes describe it: completions, their reference, and where they are generated.
 
 axolotl and ms-swift hand these settings to TRL's trainer, or to one derived from it, under names of
-their own. What an answer says of vLLM beside the update is in :mod:`engine.prediction.colocation`.
+their own. What an answer says of vLLM beside the update is in
+:mod:`engine.prediction.memory.colocation`.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _rates(order: Found) -> Found:
 def _predictions(order: Found) -> Found:
     """The predictions of the workloads, with the launch time that a step of tiny kernels took."""
     from ..gpus.checked import read_self_check
-    from ..prediction.speed_model import step_predictor
+    from ..prediction.timing.speed_model import step_predictor
     from .predicting import Asked, launch_seconds_of, predict
 
     check = read_self_check(order["check"])

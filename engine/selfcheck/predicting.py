@@ -13,7 +13,7 @@ from ..gpus.known import on_checked
 from ..interface.trial import GpuFacts, Trial
 from ..interface.workload import Workload
 from ..prediction.probe import predict_live_memory, predict_memory
-from ..prediction.step_time import step_work
+from ..prediction.timing.step_time import step_work
 from ..traces.tracer import trace
 from ..tracing.lowering import behaviour_of, cuda_behaviour
 from ..tracing.trace import Trace

@@ -10,7 +10,7 @@ import pytest
 from engine.interface.workload import Workload
 from engine.models.presets import PRESETS, Preset
 from engine.models.tasks import Task
-from engine.prediction.work import StepTime
+from engine.prediction.timing.work import StepTime
 from engine.tests.small import made_small, small_sizes
 
 SMALL_BERT = Workload("small-bert", config=made_small(PRESETS["bert"].config()), sequence_length=8)

@@ -11,7 +11,7 @@ from engine.analysis import analyze
 from engine.cli.main import BAD_INPUT, OK, main
 from engine.core.errors import InvalidInput
 from engine.interface.request import AnalysisRequest
-from engine.prediction.plan import plan
+from engine.prediction.plans.plan import plan
 from engine.script.batch_sizes import trace_script_at_every_batch_size
 from engine.script.tests.scripts import written
 

@@ -18,14 +18,14 @@ from engine.cli.main import _parsed
 from engine.cli.tests.documented import assert_prints
 from engine.interface.assumptions import Assumptions
 from engine.parallel.interconnect import NCCL_GROUP_BYTES, NCCL_PAIR_BYTES
-from engine.prediction.intervals import (
+from engine.prediction.timing.intervals import (
     ASSUMED_MEMORY,
     MIN_MEMORY_SHARE,
     PUBLISHED,
     range_of,
     read_residuals,
 )
-from engine.prediction.speed_model import speed_model
+from engine.prediction.timing.speed_model import speed_model
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

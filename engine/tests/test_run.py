@@ -20,8 +20,8 @@ from engine.events import Event, Log
 from engine.gpus import GPUS
 from engine.interface.first_request import FIRST_REQUEST
 from engine.interface.request import AnalysisRequest
-from engine.prediction import model_ladder
-from engine.prediction.moves import moves_for
+from engine.prediction.plans import model_ladder
+from engine.prediction.plans.moves import moves_for
 from engine.run import run
 from engine.traces.trace_files import FOLDER_VARIABLE
 

@@ -27,8 +27,8 @@ from analyses.training_runs.tests.recorded_runs import recorded_run
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source
 from engine.interface.workload import Workload
-from engine.prediction.correction import Experience
-from engine.prediction.speed_model import STEP_PREDICTOR, step_predictor
+from engine.prediction.timing.correction import Experience
+from engine.prediction.timing.speed_model import STEP_PREDICTOR, step_predictor
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 

@@ -30,7 +30,7 @@ from analyses.tests.factories import (
 from analyses.training_runs.prediction_errors import between
 from engine.gpus import GPUS
 from engine.interface.trial import Source
-from engine.prediction.past_errors import PredictedQuantity
+from engine.prediction.timing.past_errors import PredictedQuantity
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 

@@ -18,7 +18,7 @@ from analyses.training_runs.prediction_errors import (
 )
 from engine.gpus import GPUS, catalogue_name
 from engine.interface.result import AnalysisResult
-from engine.prediction.past_errors import ALL, Errors, Group, PredictedQuantity, groups_like
+from engine.prediction.timing.past_errors import ALL, Errors, Group, PredictedQuantity, groups_like
 
 _MAX_TRIALS, _MAX_RUNS = 200, 50
 """Numbers of the lab's most recent measured trials and training runs of a model that count."""

@@ -18,7 +18,7 @@ from analyses.tests.factories import make_analysis, make_request, make_result, m
 from analyses.training_runs.services import store_report
 from analyses.training_runs.tests.recorded_runs import recorded_run
 from engine.interface.workload import Workload
-from engine.prediction.past_errors import Errors, Group, PredictedQuantity, percentile
+from engine.prediction.timing.past_errors import Errors, Group, PredictedQuantity, percentile
 
 pytestmark = [pytest.mark.database, pytest.mark.django_db]
 

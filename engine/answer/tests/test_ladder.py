@@ -23,11 +23,11 @@ from engine.core.errors import EngineError, InvalidInput
 from engine.events import Event
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
-from engine.prediction import climbing
-from engine.prediction import plan as plan_module
-from engine.prediction.combinations import Combination
-from engine.prediction.model_ladder import ModelClimb
-from engine.prediction.plan import plan
+from engine.prediction.plans import climbing
+from engine.prediction.plans import plan as plan_module
+from engine.prediction.plans.combinations import Combination
+from engine.prediction.plans.model_ladder import ModelClimb
+from engine.prediction.plans.plan import plan
 from engine.traces.workloads import KeptTraces
 
 pytestmark = pytest.mark.usefixtures("small_models", "few_gpus")

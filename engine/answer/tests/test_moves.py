@@ -22,8 +22,8 @@ from engine.answer.ladder import (
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.workload import Workload
-from engine.prediction.combinations import Combination, Reached, next_combinations
-from engine.prediction.moves import (
+from engine.prediction.plans.combinations import Combination, Reached, next_combinations
+from engine.prediction.plans.moves import (
     APOLLO,
     CHUNKED,
     EIGHT_BIT,

@@ -23,12 +23,12 @@ from engine.events import Event
 from engine.gpus import GPUS, Gpu, Vendor, with_prices
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
-from engine.prediction import climbing
-from engine.prediction import plan as plan_module
-from engine.prediction.intervals import RelativeRange
-from engine.prediction.plan import plan
+from engine.prediction.plans import climbing
+from engine.prediction.plans import plan as plan_module
+from engine.prediction.plans.plan import plan
 from engine.prediction.probe import timed
 from engine.prediction.tests.made import MadePrediction
+from engine.prediction.timing.intervals import RelativeRange
 from engine.tests.shared import step_of
 from engine.traces import workloads
 from engine.traces.batch_rule import trace_every_batch_size

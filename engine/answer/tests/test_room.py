@@ -14,7 +14,7 @@ from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
 from engine.models.presets import PRESETS
-from engine.prediction.room import largest_sibling, longest_sequence, room
+from engine.prediction.plans.room import largest_sibling, longest_sequence, room
 
 
 class World:

@@ -19,7 +19,7 @@ from engine.core.choices import Precision
 from engine.exports.chrome_trace import chrome_trace
 from engine.exports.memory_snapshot import memory_snapshot
 from engine.gpus import GPUS
-from engine.prediction.step_time import predict_step_seconds
+from engine.prediction.timing.step_time import predict_step_seconds
 from engine.tests.shared import small_workload
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour

@@ -11,7 +11,7 @@ from engine.interface.request import AnalysisRequest
 from engine.prediction.caveats import gpu_caveats
 from engine.prediction.one_batch import predict_batch
 from engine.prediction.probe import ROCM_RANGE
-from engine.prediction.step_time import GUESSED, time_range
+from engine.prediction.timing.step_time import GUESSED, time_range
 from engine.tests.shared import step_of
 
 AMD = [gpu for gpu in GPUS.values() if gpu.vendor is Vendor.AMD]

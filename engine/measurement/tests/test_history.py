@@ -17,7 +17,7 @@ from engine.measurement import measured_analysis, trials
 from engine.measurement.history import Seen, Sighting, SightingRecorder, trace_of
 from engine.measurement.protocol import DeviceFacts, RecordedStep, TrialOrder
 from engine.measurement.steps import WorkloadSteps
-from engine.prediction.timeline import largest_tensors, timeline
+from engine.prediction.memory.timeline import largest_tensors, timeline
 from engine.tests.shared import small_workload
 from engine.tracing.recorded import Recorded
 from engine.tracing.trace import Category, Trace

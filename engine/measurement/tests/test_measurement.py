@@ -22,7 +22,7 @@ from engine.measurement import cpu, mps, parent
 from engine.measurement.parent import local_device, measure, record, run_together
 from engine.measurement.protocol import TrialOrder
 from engine.measurement.steps import TIMED_STEPS, StepTimes, time_steps
-from engine.prediction.timeline import largest_tensors
+from engine.prediction.memory.timeline import largest_tensors
 from engine.tests.shared import SMALL_BERT, small_workload
 from engine.traces.tracer import trace
 

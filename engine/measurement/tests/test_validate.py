@@ -20,7 +20,7 @@ from engine.measurement import checks as validate_prediction
 from engine.measurement import cpu, steps
 from engine.measurement.checks import Fit, PredictionCheck, summarize, validate_local
 from engine.measurement.protocol import DeviceFacts, TrialOrder
-from engine.prediction.intervals import PUBLISHED, Counted, read_residuals
+from engine.prediction.timing.intervals import PUBLISHED, Counted, read_residuals
 
 MIB = 2**20
 PUBLISHED_ROWS = read_residuals(PUBLISHED)

@@ -23,8 +23,8 @@ from engine.measurement import checks
 from engine.measurement.protocol import DeviceFacts, TrialOrder
 from engine.models.presets import PRESETS
 from engine.models.tasks import Kind, Task
-from engine.prediction.intervals import Counted, append_residuals
-from engine.prediction.plan import plan
+from engine.prediction.plans.plan import plan
+from engine.prediction.timing.intervals import Counted, append_residuals
 
 # Releases of huggingface_hub have had several HTTP clients.
 client: Any = importlib.import_module(errors.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])

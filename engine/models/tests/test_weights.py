@@ -10,7 +10,7 @@ from engine.core.choices import Precision, Quantization
 from engine.core.optimizers import Optimizer
 from engine.interface.workload import Workload
 from engine.models.presets import PRESETS
-from engine.prediction.weights import weight_bytes
+from engine.prediction.memory.weights import weight_bytes
 
 pytestmark = pytest.mark.torch
 

@@ -18,7 +18,7 @@ from engine.parallel.tests.several_gpus import (
     shared,
     two_steps,
 )
-from engine.prediction.timeline import timeline
+from engine.prediction.memory.timeline import timeline
 from engine.step.training import build_model, prepare
 from engine.tests.shared import small_workload
 from engine.traces.tracer import trace

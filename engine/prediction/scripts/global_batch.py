@@ -15,7 +15,7 @@ from ...interface.trial import Source
 from ...script.request import ScriptRequest
 from ...traces.source import TraceSource
 from ..limits import gain, on_a_slow_host
-from ..work import StepTime
+from ..timing.work import StepTime
 from .step_time import micro_batches_of_script, work_of_script
 
 

@@ -16,10 +16,10 @@ from ...script.program import Program
 from ...script.request import ScriptRequest
 from ...traces.source import TraceSource
 from ...tracing.lowering import behaviour_of
-from ..combinations import Combination
-from ..correction import Correction
-from ..ladder import Climb
-from ..step_time import predict_step_seconds
+from ..plans.combinations import Combination
+from ..plans.ladder import Climb
+from ..timing.correction import Correction
+from ..timing.step_time import predict_step_seconds
 from .conclusion import conclude_script
 from .moves import made_in_scripts, moves_in
 from .phases import ScriptPhases

@@ -24,8 +24,8 @@ from ...script.request import Script
 from ...script.trace import follow_script
 from ...tracing.lowering import CudaBehaviour
 from ...tracing.trace import Category, Trace
-from ..host_memory import FILE_BYTES
-from ..phases import judged_by, traced_peaks
+from ..memory.host_memory import FILE_BYTES
+from ..memory.phases import judged_by, traced_peaks
 
 Follow = Callable[[int], WholeRun]
 

@@ -19,11 +19,11 @@ from ...script.trace import CannotTrace
 from ...script.trace_report import about_the_trace
 from ...traces.source import TraceSource
 from ...tracing.unsure import peak_interval
-from ..correction import UNCORRECTED, Correction
 from ..prediction import Prediction
 from ..probe import computed, predict_memory, with_peak_interval
 from ..requested_gpu import gpu_facts
-from ..work import StepTime
+from ..timing.correction import UNCORRECTED, Correction
+from ..timing.work import StepTime
 from .global_batch import kept_batch
 from .phases import ScriptPhases
 from .step_time import micro_batches_of_script, profile_of_script, work_of_script

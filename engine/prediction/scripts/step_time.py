@@ -11,12 +11,12 @@ from ...script.factory import Factory
 from ...script.request import ScriptRequest
 from ...traces.source import TraceSource
 from ...tracing.trace import Trace
-from ..correction import UNCORRECTED, Correction
 from ..measured_host import on_told_host
-from ..recorded_steps import Sifted, at_batch, of_script
 from ..step_profile import step_profile
-from ..step_time import step_work
-from ..work import StepWork
+from ..timing.correction import UNCORRECTED, Correction
+from ..timing.recorded_steps import Sifted, at_batch, of_script
+from ..timing.step_time import step_work
+from ..timing.work import StepWork
 
 
 def work_of_script(request: ScriptRequest, gpu: Gpu, trace: Trace) -> StepWork:

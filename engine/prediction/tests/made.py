@@ -12,7 +12,7 @@ from engine.gpus import Gpu
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Trial
 from engine.prediction.predicted_analysis import ModelPrediction
-from engine.prediction.work import StepTime
+from engine.prediction.timing.work import StepTime
 from engine.tests.shared import step_of
 
 

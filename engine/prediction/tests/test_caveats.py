@@ -14,10 +14,10 @@ from engine.interface.workload import Workload
 from engine.parallel import interconnect
 from engine.parallel.interconnect import accumulation_caveats, unsynchronised_bytes
 from engine.prediction.caveats import negatives_caveats, whole_experts
-from engine.prediction.intervals import RelativeRange
 from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.refusals import does_not_fit
 from engine.prediction.requested_gpu import gpu_facts
+from engine.prediction.timing.intervals import RelativeRange
 from engine.step import building
 from engine.step.batches import Batch
 from engine.step.building import cache_caveats, caches_keys_and_values, code_caveats

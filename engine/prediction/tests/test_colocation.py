@@ -13,7 +13,7 @@ from engine.core.errors import InvalidInput
 from engine.gpus import GPUS, Gpu
 from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
-from engine.prediction.colocation import (
+from engine.prediction.memory.colocation import (
     OUTSIDE_BYTES,
     _awake_bytes,
     vllm_caveats,

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from engine.core.process import CALIBRATION_VARIABLE
 from engine.interface.workload import Workload
-from engine.prediction.correction import NO_EXPERIENCE, Experience
-from engine.prediction.intervals import (
+from engine.prediction.timing.correction import NO_EXPERIENCE, Experience
+from engine.prediction.timing.intervals import (
     Counted,
     RelativeRange,
     Residual,
     append_residuals,
 )
-from engine.prediction.speed_model import step_predictor
+from engine.prediction.timing.speed_model import step_predictor
 
 BERT = Workload("bert")
 SPAN = RelativeRange(0.7, 1.4)

@@ -10,8 +10,8 @@ from engine.core.choices import Precision
 from engine.gpus import GPUS
 from engine.interface.texts import Texts
 from engine.interface.workload import Workload
-from engine.prediction.decoding import SPEED_RANGE, GenerationSpeed, generation_speed
-from engine.prediction.generation import generation_traces
+from engine.prediction.texts.decoding import SPEED_RANGE, GenerationSpeed, generation_speed
+from engine.prediction.texts.generation import generation_traces
 from engine.tests.shared import small_workload
 from engine.tracing.lowering import cuda_behaviour
 

@@ -18,14 +18,14 @@ from engine.events import Event, Log
 from engine.gpus import ANY, GPUS, Gpu, with_prices
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source, Trial
-from engine.prediction import gpu_choice
-from engine.prediction.gpu_choice import GpuChoice, choose_gpu
-from engine.prediction.intervals import RelativeRange
 from engine.prediction.limits import Limits, find_limits
+from engine.prediction.plans import gpu_choice
+from engine.prediction.plans.gpu_choice import GpuChoice, choose_gpu
 from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.probe import timed
 from engine.prediction.refusals import fits_on_none
 from engine.prediction.tests.made import MadePrediction
+from engine.prediction.timing.intervals import RelativeRange
 from engine.tests.shared import step_of
 
 WIDE = RelativeRange(0.8, 1.25)

@@ -15,8 +15,9 @@ from engine.core.process import CALIBRATION_VARIABLE
 from engine.gpus import GPUS
 from engine.interface.trial import GpuFacts
 from engine.measurement.checks import validate_known
-from engine.prediction import intervals
-from engine.prediction.intervals import (
+from engine.prediction.probe import predict_live_memory, predict_memory, predict_trial
+from engine.prediction.timing import intervals
+from engine.prediction.timing.intervals import (
     MIN_MEMORY_SHARE,
     Counted,
     RelativeRange,
@@ -28,7 +29,6 @@ from engine.prediction.intervals import (
     read_residuals,
     step_time_range,
 )
-from engine.prediction.probe import predict_live_memory, predict_memory, predict_trial
 from engine.tests.shared import small_workload
 from engine.traces.tracer import trace
 from engine.tracing.every_batch import AffineTrace

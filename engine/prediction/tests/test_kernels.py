@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.gpus import GPUS
-from engine.prediction.kernels import Format, Kernel, Kind, kernel_of, kind_of
-from engine.prediction.speed_model import FILE, generation_of, read_model, speed_model
+from engine.prediction.timing.kernels import Format, Kernel, Kind, kernel_of, kind_of
+from engine.prediction.timing.speed_model import FILE, generation_of, read_model, speed_model
 from engine.tracing.trace import Operation
 
 PER_GROUP = 8

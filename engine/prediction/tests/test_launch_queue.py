@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.prediction.launch_queue import places, queue_seconds
-from engine.prediction.step_time import predict_step_seconds, step_work
 from engine.prediction.tests.test_step_time import A10, FP32, micro_batch, product, work
+from engine.prediction.timing.launch_queue import places, queue_seconds
+from engine.prediction.timing.step_time import predict_step_seconds, step_work
 from engine.tracing.trace import Operation
 
 READ = Operation("aten.add", "float32", 0, 4, "forward", waits=True)

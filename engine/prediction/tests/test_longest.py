@@ -15,11 +15,11 @@ from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.texts import Texts
 from engine.interface.workload import Workload
-from engine.prediction import generation, inference
-from engine.prediction.generation import generating_workload, generation_traces
-from engine.prediction.inference import predict_generation
-from engine.prediction.longest import STRIDE, longest_sequence
-from engine.prediction.weights import weight_bytes
+from engine.prediction.memory.weights import weight_bytes
+from engine.prediction.texts import generation, inference
+from engine.prediction.texts.generation import generating_workload, generation_traces
+from engine.prediction.texts.inference import predict_generation
+from engine.prediction.texts.longest import STRIDE, longest_sequence
 from engine.tests.shared import slow, small_workload
 from engine.tracing.every_batch import AffineTrace
 from engine.tracing.lowering import cuda_behaviour

@@ -13,15 +13,15 @@ from engine.core.choices import Precision
 from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult
-from engine.prediction.correction import Experience
-from engine.prediction.intervals import Counted, Residual
 from engine.prediction.measured_host import HOST_SHARE, SLOWEST, launch_seconds
 from engine.prediction.one_batch import predict_batch
-from engine.prediction.plan import plan
+from engine.prediction.plans.plan import plan
 from engine.prediction.predicted_analysis import analyze_predicted
-from engine.prediction.step_time import step_work
 from engine.prediction.tests.test_step_time import product, work
-from engine.prediction.work import StepWork
+from engine.prediction.timing.correction import Experience
+from engine.prediction.timing.intervals import Counted, Residual
+from engine.prediction.timing.step_time import step_work
+from engine.prediction.timing.work import StepWork
 from engine.tests.shared import slow, small_workload
 
 H100 = GPUS["h100"]

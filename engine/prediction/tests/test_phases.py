@@ -19,7 +19,7 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.result import Phase, PhaseName
 from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
-from engine.prediction.host_memory import (
+from engine.prediction.memory.host_memory import (
     FILE_BYTES,
     FILE_BYTES_BEFORE_5,
     State,
@@ -28,10 +28,10 @@ from engine.prediction.host_memory import (
     while_loading,
     while_saving,
 )
-from engine.prediction.phases import judged_by_all_phases, phases_of, traced_peaks
-from engine.prediction.phases import largest_phase as largest_phase_of
+from engine.prediction.memory.phases import judged_by_all_phases, phases_of, traced_peaks
+from engine.prediction.memory.phases import largest_phase as largest_phase_of
+from engine.prediction.memory.weights import weights_of
 from engine.prediction.predicted_analysis import analyze_predicted
-from engine.prediction.weights import weights_of
 from engine.tests.shared import slow
 from engine.traces.tracer import trace
 from engine.tracing.lowering import behaviour_of

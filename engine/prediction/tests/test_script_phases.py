@@ -12,7 +12,7 @@ from engine.core.sizes import GIB
 from engine.gpus import GPUS
 from engine.interface.result import PhaseName
 from engine.interface.trial import Source, Trial
-from engine.prediction.phases import judged_by
+from engine.prediction.memory.phases import judged_by
 from engine.prediction.scripts.phases import NOT_FOLLOWED, ScriptPhases
 from engine.script import whole_run
 from engine.script.data import later_epochs

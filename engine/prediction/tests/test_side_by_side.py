@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from engine.core.errors import EngineError, InvalidInput
-from engine.prediction.side_by_side import SideBySide, processes_here
+from engine.prediction.plans.side_by_side import SideBySide, processes_here
 from engine.tracing.trace import NeedsTwoSamples
 
 TASKS: dict[str, Callable[[], int]] = {"one": lambda: 1, "two": lambda: 2, "three": lambda: 3}
@@ -129,7 +129,7 @@ def test_it_works_while_a_thread_reads_standard_input() -> None:
     code = textwrap.dedent("""
         import sys, threading
         threading.Thread(target=sys.stdin.read, daemon=True).start()
-        from engine.prediction.side_by_side import SideBySide
+        from engine.prediction.plans.side_by_side import SideBySide
         tasks = SideBySide(2)
         for number in range(3):
             tasks.add(number, lambda: "done")

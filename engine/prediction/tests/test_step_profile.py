@@ -8,7 +8,7 @@ from engine.core.choices import Precision
 from engine.gpus import GPUS
 from engine.interface.result import StepProfile, TensorGroup
 from engine.prediction.step_profile import layers_alike, step_profile
-from engine.prediction.step_time import kernel_times
+from engine.prediction.timing.step_time import kernel_times
 from engine.tests.shared import small_workload
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour

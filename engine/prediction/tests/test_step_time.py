@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from engine.answer.economics import FILLED_NOISE, unfilled_noise, within
 from engine.core.choices import Precision
 from engine.gpus import GPUS
-from engine.prediction.kernels import FORMATS, Format, Kind
-from engine.prediction.launches import OF_BERT, Launch, launch_of
-from engine.prediction.speed_model import speed_model
-from engine.prediction.step_time import (
+from engine.prediction.timing.kernels import FORMATS, Format, Kind
+from engine.prediction.timing.launches import OF_BERT, Launch, launch_of
+from engine.prediction.timing.speed_model import speed_model
+from engine.prediction.timing.step_time import (
     Family,
     family_of,
     predict_step_seconds,
     ratio_span,
     step_work,
 )
-from engine.prediction.work import Scales, StepTime
+from engine.prediction.timing.work import Scales, StepTime
 from engine.step.batches import make_batch
 from engine.tests.shared import small_workload
 from engine.traces.tracer import trace

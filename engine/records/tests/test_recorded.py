@@ -21,12 +21,12 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, MeasuredOn
 from engine.interface.trial import Source, Trial
 from engine.interface.workload import Workload
-from engine.prediction.correction import UNCORRECTED, Experience
 from engine.prediction.measured_host import on_told_host
 from engine.prediction.one_batch import predict_batch
-from engine.prediction.plan import plan
+from engine.prediction.plans.plan import plan
 from engine.prediction.predicted_analysis import analyze_predicted
 from engine.prediction.scripts.step_time import on_recorded_host
+from engine.prediction.timing.correction import UNCORRECTED, Experience
 from engine.recording import TrainingRecord, to_file
 from engine.recording.tests.test_training_record import RECORD
 from engine.records.comparison import RecordedFile

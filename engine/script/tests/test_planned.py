@@ -38,7 +38,7 @@ for x, y in DataLoader(data, batch_size=256):
 def few_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     some = {name: GPUS[name] for name in ("t4", "a10", "a6000")}
     monkeypatch.setattr("engine.script_analysis.known_gpus", lambda *_: some)
-    monkeypatch.setattr("engine.prediction.climbing.processes_here", lambda: 1)
+    monkeypatch.setattr("engine.prediction.plans.climbing.processes_here", lambda: 1)
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ class TestAnyGpu:
     @pytest.fixture(autouse=True)
     def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
         some = {name: GPUS[name] for name in ("t4", "a10", "l4")}
-        monkeypatch.setattr("engine.prediction.gpu_choice.known_gpus", lambda _: some)
+        monkeypatch.setattr("engine.prediction.plans.gpu_choice.known_gpus", lambda _: some)
         monkeypatch.setattr("engine.script_analysis.known_gpus", lambda _: some)
 
     @pytest.mark.longer

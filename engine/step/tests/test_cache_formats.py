@@ -19,11 +19,11 @@ from engine.gpus import GPUS
 from engine.interface.request import AnalysisRequest
 from engine.interface.texts import Texts
 from engine.parallel.offload import HostTensors
-from engine.prediction.decoding import GenerationSpeed, generation_speed
-from engine.prediction.generation import generation_traces
-from engine.prediction.growing import at_more_lengths
-from engine.prediction.host import LINK_BYTES_PER_SECOND, copied_bytes
-from engine.prediction.text_analyses import analyze_texts
+from engine.prediction.memory.growing import at_more_lengths
+from engine.prediction.texts.decoding import GenerationSpeed, generation_speed
+from engine.prediction.texts.generation import generation_traces
+from engine.prediction.texts.text_analyses import analyze_texts
+from engine.prediction.timing.host import LINK_BYTES_PER_SECOND, copied_bytes
 from engine.step import caches, generating, quantized_caches
 from engine.step.caches import Caches
 from engine.step.quantized_caches import quantized_cache

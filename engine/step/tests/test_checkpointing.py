@@ -9,7 +9,7 @@ import pytest
 from engine.core.errors import InvalidInput
 from engine.gpus import GPUS
 from engine.interface.workload import Workload
-from engine.prediction.step_time import predict_step_seconds
+from engine.prediction.timing.step_time import predict_step_seconds
 from engine.step.building import new_model
 from engine.step.training import build_model
 from engine.step.transformers_versions import checkpointed_layers

@@ -15,9 +15,9 @@ from engine.interface.request import AnalysisRequest
 from engine.interface.texts import SUGGESTED, Texts, refused, unsuited
 from engine.interface.workload import Workload
 from engine.models.tasks import Task
-from engine.prediction.generation import generating_workload, generation_traces
-from engine.prediction.growing import at_more_lengths
-from engine.prediction.text_analyses import analyze_texts
+from engine.prediction.memory.growing import at_more_lengths
+from engine.prediction.texts.generation import generating_workload, generation_traces
+from engine.prediction.texts.text_analyses import analyze_texts
 from engine.step.batches import Batch, make_batch
 from engine.step.caches import Caches
 from engine.step.generating import Generation, cache_name

@@ -12,8 +12,12 @@ from engine.interface.workload import Workload
 from engine.measurement import cpu
 from engine.measurement.protocol import TrialOrder
 from engine.parallel.group import Alone
-from engine.prediction.host import LINK_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, offload_caveats
-from engine.prediction.step_time import predict_step_seconds
+from engine.prediction.timing.host import (
+    LINK_BYTES_PER_SECOND,
+    MEMORY_BYTES_PER_SECOND,
+    offload_caveats,
+)
+from engine.prediction.timing.step_time import predict_step_seconds
 from engine.step.batches import make_batch
 from engine.step.training import build_model, prepare, training_step
 from engine.tests.shared import slow, small_workload

@@ -12,7 +12,7 @@ from engine.allocator.caching import FREE
 from engine.core.choices import CacheFormat
 from engine.interface.texts import Texts
 from engine.interface.workload import Workload
-from engine.prediction.generation import generation_traces
+from engine.prediction.texts.generation import generation_traces
 from engine.tracing.lowering import cuda_behaviour
 from engine.tracing.trace import Category, Trace
 

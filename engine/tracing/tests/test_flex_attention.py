@@ -17,7 +17,7 @@ from engine.core.errors import InvalidInput, NotPredictable
 from engine.interface.request import AnalysisRequest
 from engine.interface.trial import Source
 from engine.interface.workload import Workload
-from engine.prediction.kernels import Kind, kernel_of
+from engine.prediction.timing.kernels import Kind, kernel_of
 from engine.script.devices.compiled import COMPILED
 from engine.script.tests.scripts import written
 from engine.script.trace import CannotTrace, trace_script

@@ -6,8 +6,8 @@ import pytest
 
 from engine.core.choices import CacheFormat
 from engine.interface.texts import Texts
-from engine.prediction.generation import generation_traces
-from engine.prediction.growing import at_more_lengths
+from engine.prediction.memory.growing import at_more_lengths
+from engine.prediction.texts.generation import generation_traces
 from engine.step import generating
 from engine.step.generating import Generation
 from engine.tests.shared import slow, small_workload

@@ -13,7 +13,7 @@ import engine
 from engine import script_analysis
 from engine.cli.main import main
 from engine.core.errors import EngineError
-from engine.prediction.side_by_side import processes_here
+from engine.prediction.plans.side_by_side import processes_here
 from engine.script import program_trace
 from engine.tracing import hidden_gpus
 from engine.tracing.hidden_gpus import backward_runs, forks_can_trace, hide_gpus

@@ -13,7 +13,7 @@ from engine.allocator.caching import ALLOCATE, FREE
 from engine.analysis import analyze
 from engine.interface.request import AnalysisRequest
 from engine.interface.result import AnalysisResult, LargeTensor
-from engine.prediction.timeline import largest_tensors, timeline
+from engine.prediction.memory.timeline import largest_tensors, timeline
 from engine.tests.shared import slow, small_workload
 from engine.traces.tracer import trace
 from engine.tracing.lowering import cuda_behaviour

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from engine.prediction.caveats import waiting_caveats
-from engine.prediction.launch_queue import PHASES
-from engine.prediction.work import StepTime
+from engine.prediction.timing.launch_queue import PHASES
+from engine.prediction.timing.work import StepTime
 from engine.script.program import Program
 from engine.script.tests.scripts import A10
 from engine.script.trace import trace_script

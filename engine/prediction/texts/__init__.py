@@ -1,0 +1,1 @@
+"""Generated texts, and the longest sequences that fit."""
