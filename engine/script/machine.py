@@ -148,6 +148,7 @@ def pretended_machine(
     machine = Machine(behaviour, shows_gpu)
     fake = ScriptValues()
     fake.allow_non_fake_inputs = takes_real
+    fake.on_cuda = behaviour is not None
     with ExitStack() as stack:
         stack.enter_context(seen_gpu(behaviour, gpu, machine))
         stack.enter_context(fake_tensors(fake))

@@ -51,6 +51,7 @@ def fake_device(behaviour: CudaBehaviour | None) -> Iterator[KnownValues]:
         )
         mode = KnownValues(checks_pass=True)
         mode.allow_non_fake_inputs = True  # models may have tensors that are not on their lists
+        mode.on_cuda = behaviour is not None
         stack.enter_context(fake_tensors(mode))
         stack.enter_context(_spread_masks())
         if behaviour is not None:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .group_norm import GROUP_NORM, GROUP_NORM_BACKWARD
 from .sync_batch_norm import SYNC_BATCH_NORM
 
 _aten = torch.ops.aten
@@ -20,19 +22,32 @@ _SHRUNK = {  # to a number in place, on every device (native/Loss.cpp, cuda/Loss
 }
 _BATCH_NORM = _aten.native_batch_norm.default
 _ONEDNN_LAYER = _aten.mkldnn_rnn_layer.default
-_GROUP_NORM = _aten.native_group_norm.default
+_GROUP_NORMS = {GROUP_NORM: 0, GROUP_NORM_BACKWARD: 1}
+"""Operators of group norm, and where their images are among their arguments."""
 _LAYER_NORM = _aten.native_layer_norm.default
 _LAYER_NORM_BACKWARD = _aten.native_layer_norm_backward.default
 
 
-def as_real_kernels(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> Any:
-    """The result of a fake kernel as the real ones lay it out."""
+def as_real_kernels(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any, *, on_cuda: bool
+) -> Any:
+    """The result of a fake kernel as the real ones lay it out.
+
+    Args:
+        func: The operator.
+        args: Its operands by position.
+        kwargs: Its operands by name.
+        output: What the fake kernel returned.
+        on_cuda: Whether CUDA's kernels are the real ones, or those of the CPU.
+    """
     if func is _LAYER_NORM_BACKWARD:
         return (_contiguous(output[0]), *output[1:])
     if func is _LAYER_NORM:
         return (output[0], *_statistics(output[1:], args[2:4]))
-    if func is _GROUP_NORM:
-        return (output[0], *_statistics(output[1:], args[1:3]))
+    if func in _GROUP_NORMS:
+        images = args[_GROUP_NORMS[func]]
+        rest = output[1:] if func is GROUP_NORM_BACKWARD else _statistics(output[1:], args[1:3])
+        return (_normalized(output[0], images, on_cuda=on_cuda), *rest)
     if func is _BATCH_NORM:
         # Of series, which have no format with channels last, the real ones are contiguous.
         normalised = output[0].contiguous() if output[0].dim() == 3 else output[0]
@@ -97,6 +112,19 @@ def _contiguous(gradient: torch.Tensor | None) -> torch.Tensor | None:
     a transposed view, which the next matrix product would copy.
     """
     return gradient if gradient is None else gradient.contiguous()
+
+
+def _normalized(
+    result: torch.Tensor | None, images: torch.Tensor, *, on_cuda: bool
+) -> torch.Tensor | None:
+    """Group norm's result, or the gradient of its input, as the real kernels lay it out.
+
+    It has its channels first on CUDA, and on the CPU the layout of the input
+    (native/group_norm.cpp). Of the fake ones, that of the forward pass has the input's layout up
+    to PyTorch 2.13 and none from 2.14 on, and the gradient has that of the gradient before it.
+    """
+    layout = torch.contiguous_format if on_cuda else suggest_memory_format(images)
+    return result if result is None else result.contiguous(memory_format=layout)
 
 
 def _ctc_loss(

@@ -104,9 +104,11 @@ class KnownValues(KeptValues):
     Attributes:
         demands_hold: Whether what code demands by ``torch._is_all_true`` holds. Nothing asks so but
             checks, such as those of ``torch.distributions``, which training passes.
+        on_cuda: Whether kernels are CUDA's, or the CPU's.
     """
 
     demands_hold = False
+    on_cuda = False
 
     def __init__(self, *, checks_pass: bool = False) -> None:
         super().__init__()
@@ -169,7 +171,7 @@ class KnownValues(KeptValues):
         if func in _SUMMED and (value := self._only_value(args[0])) is not None:
             func, args = _aten.full.default, _sums(value, args[0], output)
             output = super().dispatch(func, types, args, {"dtype": output.dtype})
-        output = as_real_kernels(func, args, kwargs, output)
+        output = as_real_kernels(func, args, kwargs, output, on_cuda=self.on_cuda)
         if func in _FILLED:
             self._know(output, _exactly(_FILLED[func](*args)))
         elif _asks_whether_finite(func, args):

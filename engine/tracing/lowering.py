@@ -31,6 +31,7 @@ from .autocast import autocast_operators
 from .column_sums import resident_threads
 from .convolutions import workspaces as convolution_workspaces
 from .decompositions import workspace_bytes
+from .group_norm import copied_bytes, group_norm_operators
 from .operations import is_matrix_product
 from .packed_sequences import packing_operators
 from .recorded import Temporary
@@ -107,6 +108,7 @@ def cuda_lowering(behaviour: CudaBehaviour) -> Iterator[None]:
         *((name, function, "AutogradCPU") for name, function in cell_operators()),
         *((name, function, "AutogradCPU") for name, function in layer_operators()),
         *((name, function, "AutogradCPU") for name, function in packing_operators()),
+        *((name, function, "AutogradCPU") for name, function in group_norm_operators()),
         *((name, function, "Meta") for name, function in cell_kernels()),
         *((name, function, "Meta") for name, function in layer_kernels()),
         *((name, function, "AutocastCPU") for name, function in autocast_operators()),
@@ -135,6 +137,8 @@ _SUMMING_IN_FP32 = (
     _aten._scaled_dot_product_flash_attention_backward.default,
     _aten._scaled_dot_product_cudnn_attention_backward.default,
 )
+_TAKEN_WHILE_RUNNING = (workspace_bytes, layers_workspace_bytes, copied_bytes)
+"""Each gives the bytes that an operator takes, given its arguments; 0 of those it is not about."""
 
 
 class CudaTemporaries:
@@ -177,7 +181,7 @@ class CudaTemporaries:
             yield from _flash_attention_backward(*args[1:3])
         elif (sums := column_sum(func, args, self._resident_threads)) is not None:
             yield Temporary(sums.scratch_bytes, sums=sums)
-        elif (size := workspace_bytes(func, args) + layers_workspace_bytes(func, args)) > 0:
+        elif (size := sum(taken(func, args) for taken in _TAKEN_WHILE_RUNNING)) > 0:
             yield Temporary(size)
 
 

@@ -38,6 +38,7 @@ _NORMS = {
 }
 _RECURRENT = (torch.ops.aten._cudnn_rnn, torch.ops.aten._cudnn_rnn_backward)
 _BATCH_NORM, _LAYER_NORMS = "batch_norm", ("layer_norm", "rms_norm")
+_COPYING_NORMS = (*_LAYER_NORMS, "group_norm")
 _LOOKUPS = {
     getattr(torch.ops.aten, name)
     for name in ("embedding", "gather", "index", "index_select", "nll_loss_forward")
@@ -102,13 +103,14 @@ def work(
 
     Layer norms copy what is not contiguous (``expect_contiguous`` in
     ``cuda/layer_norm_kernel.cu``) without another operator call: the hidden states of a vision
-    model whose patches are transposed only once, in every layer.
+    model whose patches are transposed only once, in every layer. So do group norms from PyTorch
+    2.14 on; before, the copy is an operator call.
     """
     operation = cost(phase, func, args, kwargs, output)
     if operation is None:
         return []
     name = operation.name
-    if not any(norm in name for norm in _LAYER_NORMS):
+    if not any(norm in name for norm in _COPYING_NORMS):
         return [operation]
     copied = [rows for rows in args[: 1 + ("backward" in name)] if not rows.is_contiguous()]
     return [*(_transpose(phase, rows) for rows in copied), operation]
