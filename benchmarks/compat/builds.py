@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 
 from engine.core.errors import EngineError
-from engine.versions import environments, software
+from engine.versions import environments
 
 TORCH = (
     "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0",
@@ -121,11 +121,9 @@ def install(python: Path, build: Build, wheel: Path) -> None:
 def reference(folder: Path, transformers: str, wheel: Path) -> Iterator[Path]:
     """The interpreter of the environment that the others are compared with.
 
-    It has everything as pinned but transformers, if that is to be another.
+    It has everything as pinned but transformers, if that is to be another, and answers with the
+    same wheel as they do: what is installed here may be newer by then, or another checkout.
     """
-    if transformers == software.installed()["transformers"]:
-        yield Path(sys.executable)
-        return
     home = folder / f"pinned-transformers{transformers}"
     try:
         yield environments.create(home, f"transformers=={transformers}", os.fspath(wheel))

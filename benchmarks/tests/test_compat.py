@@ -19,7 +19,7 @@ from benchmarks.compat.rows import Difference, Row
 from benchmarks.results.compat_tables import compat
 from benchmarks.results.files import Machine, Result
 from engine.core.errors import EngineError
-from engine.versions import software
+from engine.versions import environments, software
 
 REFERENCE = Row("3.11", "2.13.0", "5.23.0", "2.13.0+cpu", "", "2026-11-26", {"BERT": {"peak": 100}})
 BUILD = replace(REFERENCE, torch="2.9.1", installed="2.9.1+cu128", cuda="12.8")
@@ -137,6 +137,23 @@ def test_an_environment_is_deleted_unless_it_is_kept(
             assert interpreter.exists()
         assert interpreter.exists() is keep
     assert made == ["torch==2.9.1"] * (1 if keep else 2)
+
+
+def test_the_reference_answers_with_the_same_wheel_under_every_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, ...]] = []
+
+    def create(home: Path, *installed: str) -> Path:
+        made.append(installed)
+        return home / "bin" / "python"
+
+    monkeypatch.setattr(environments, "create", create)
+    wheel = tmp_path / "memorymark.whl"
+    for release in ("4.57.6", software.installed()["transformers"]):
+        with builds.reference(tmp_path, release, wheel) as python:
+            assert python.is_relative_to(tmp_path)
+        assert made.pop() == (f"transformers=={release}", str(wheel))
 
 
 @pytest.mark.parametrize(
