@@ -116,6 +116,8 @@ class _Rungs:
         tried, known = len(self._found), len(self._found) + len(self._waiting)
         self._emit(Stage("advice", tried / known, tried, known))
         if tried == known:
+            for rung in [one for one in in_order(self.shown) if one.moves and one.helps][:1]:
+                self._emit(Log(rung.decision))  # the GPUs may take longer than all before
             self._emit(Log("Comparing the catalogue GPUs"))
 
     def _start_next_round(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ...answer.ladder import CHECKPOINTING, NO_CHECKPOINTING, Effort, Learning, Move
+from ...answer.ladder import CHECKPOINTING, NO_CHECKPOINTING, Learning, Move
 from ...core.choices import Precision
 from ...gpus import Gpu
 from ...script.moves.kinds import FUSED, ScriptMove
@@ -24,10 +24,9 @@ def moves_in(step: Trace, gpu: Gpu) -> list[Move]:
         gpu: The GPU.
     """
     moves = [*_of_precision(step, gpu)]
-    if any("_foreach_" in one.name for one in step.operations) and step.optimizers:
-        fused = [name for name in step.optimizers if name in FUSED]
-        if fused:
-            moves.append(Move(f"fused {' and '.join(fused)}", {"optimizer": "fused"}))
+    has_one = [name for name in step.optimizers if name in FUSED]
+    if has_one and not any(one.name.startswith("aten._fused_") for one in step.operations):
+        moves.append(Move(f"fused {' and '.join(has_one)}", {"optimizer": "fused"}))
     if any(one.phase == RECOMPUTATION for one in step.operations):
         moves.append(Move(NO_CHECKPOINTING, {"gradient_checkpointing": False}))
     else:
@@ -44,8 +43,7 @@ def _of_precision(step: Trace, gpu: Gpu) -> Iterator[Move]:
     if not step.tf32 and gpu.tf32_flops is not None:
         yield Move("tf32", {"precision": Precision.TF32}, Learning.NUMERICS)
     if gpu.bf16_flops is not None:
-        fields = {"precision": Precision.BF16_MIXED}
-        yield Move("bf16", fields, Learning.NUMERICS, Effort.FEW_LINES)
+        yield Move("bf16", {"precision": Precision.BF16_MIXED}, Learning.NUMERICS)
 
 
 _MADE = {

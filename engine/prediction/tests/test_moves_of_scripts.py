@@ -13,7 +13,8 @@ from engine.tracing.trace import RECOMPUTATION, Operation, Trace
 
 PRODUCT = Operation("aten.addmm", "float32", 10**9, 10**6, "forward")
 FOREACH = Operation("aten._foreach_mul_", "float32", 0, 10**6, "optimizer")
-STEP = Trace(8, operations=[PRODUCT], optimizers=("AdamW",))
+FUSED = Operation("aten._fused_adamw_", "float32", 0, 10**6, "optimizer")
+STEP = Trace(8, operations=[PRODUCT, FUSED], optimizers=("AdamW",))
 
 
 def names(step: Trace, gpu: str = "a10") -> list[str]:
@@ -29,7 +30,7 @@ def test_fp32_is_left_for_what_the_gpu_has() -> None:
 def test_a_script_in_half_precision_keeps_it() -> None:
     half = replace(PRODUCT, dtype="bfloat16")
     few = replace(PRODUCT, flops=10**6)
-    assert names(replace(STEP, operations=[half, few])) == ["gradient checkpointing"]
+    assert names(replace(STEP, operations=[half, few, FUSED])) == ["gradient checkpointing"]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +47,16 @@ def test_optimizers_with_a_fused_kernel_are_tried_with_it(
 ) -> None:
     step = replace(STEP, operations=[FOREACH], optimizers=optimizers)
     assert [name for name in names(step) if name.startswith("fused")] == offered
-    assert not [name for name in names(STEP) if name.startswith("fused")]  # it is already
+
+
+def test_a_fused_optimizer_stays_though_gradients_are_clipped_by_foreach_kernels() -> None:
+    step = replace(STEP, operations=[PRODUCT, FOREACH, FUSED])
+    assert not [name for name in names(step) if name.startswith("fused")]
 
 
 def test_checkpointing_is_tried_the_other_way_round() -> None:
     again = replace(PRODUCT, phase=RECOMPUTATION)
-    assert names(replace(STEP, operations=[again]), "t4") == ["no gradient checkpointing"]
+    assert names(replace(STEP, operations=[again, FUSED]), "t4") == ["no gradient checkpointing"]
 
 
 def test_every_move_can_be_made_in_a_script() -> None:
