@@ -24,6 +24,8 @@ _OFFERS = {
 """Methods of transformers, diffusers and timm that switch it on, and what says whether a model has
 it, if anything does."""
 _OPTIONS = {"gradient_checkpointing_kwargs": {"use_reentrant": False}}
+_WRAPPERS = ("_orig_mod", "module")
+"""Names under which torch.compile and DistributedDataParallel hold a model."""
 _OF_CHECKPOINT = (
     *("use_reentrant", "context_fn", "determinism_check", "debug"),
     *("preserve_rng_state", "early_stop"),
@@ -144,7 +146,8 @@ def _blocks_wrapped(model: nn.Module) -> Iterator[str]:
                 block.forward = partial(
                     torch_checkpoint.checkpoint, block.forward, use_reentrant=False
                 )
-        of = f" in {name}" if name else ""
+        path = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+        of = f" in {path}" if path else ""
         yield f"checkpoint(block, x, use_reentrant=False)  # in place of block(x), each block{of}"
 
 

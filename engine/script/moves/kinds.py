@@ -37,5 +37,7 @@ _WITHOUT = {
     ScriptMove.CHECKPOINTING: (
         "trains no model that offers checkpointing, and none with a list of like blocks"
     ),
-    ScriptMove.NO_CHECKPOINTING: "never came to checkpointing",
+    ScriptMove.NO_CHECKPOINTING: (
+        "computes again in a way of its own, not by torch.utils.checkpoint"
+    ),
 }

@@ -180,7 +180,7 @@ def test_an_accelerator_is_asked_by_its_own_argument(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("move", "said"),
     [
-        (ScriptMove.NO_CHECKPOINTING, "never came to checkpointing"),
+        (ScriptMove.NO_CHECKPOINTING, "in a way of its own"),
         (ScriptMove.FUSED_OPTIMIZER, "has a fused kernel"),
     ],
 )
