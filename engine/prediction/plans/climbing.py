@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ...answer.ladder import Rung, in_order, listed
+from ...answer.ladder import Rung, best_of, in_order, listed
 from ...answer.plan import GpuOption
 from ...core.errors import EngineError
 from ...events import Emit, Log, Stage
@@ -116,8 +116,10 @@ class _Rungs:
         tried, known = len(self._found), len(self._found) + len(self._waiting)
         self._emit(Stage("advice", tried / known, tried, known))
         if tried == known:
-            for rung in [one for one in in_order(self.shown) if one.moves and one.helps][:1]:
-                self._emit(Log(rung.decision))  # the GPUs may take longer than all before
+            ladder = in_order(self.shown)
+            best = [best_of(ladder, keeps_global_batch=keeps) for keeps in (True, False)]
+            for rung in filter(None, best):  # the GPUs may take longer than all before
+                self._emit(Log(rung.decision))
             self._emit(Log("Comparing the catalogue GPUs"))
 
     def _start_next_round(self) -> None:
