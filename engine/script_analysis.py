@@ -152,7 +152,9 @@ def predict_script(
 def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | None = None) -> Plan:
     """Predict the ladder of a script on its GPU, and the script on every catalogue GPU.
 
-    It is traced once for each compute capability, and once for each combination of moves.
+    It is traced once for each compute capability, and once for each combination of moves. Its
+    evaluation and later epochs, as they are followed without a move on its own GPU, decide which
+    batches fit with moves and on other GPUs too.
 
     Args:
         request: Its GPU is the one used today, or ``local`` for none, and so no ladder.
@@ -172,16 +174,17 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
     traces = TracesOnGpus(request)
     seen = traces.on_first([*every.values()], emit) if here is None else traces.on(here, emit)
     request = of_sizes_taken(request, seen)
-    not_followed = ScriptPhases(None, request.known_batch_size)
+    later = ScriptPhases(None, request.known_batch_size)
     climb, host = None, UNCORRECTED
     if here is not None:
+        later = ScriptPhases.of(request.script, request.known_batch_size, behaviour_of(here))
         gpu, host = on_recorded_host(request, catalogue_gpu(request), seen, recorded)
         here = replace(here, launch_seconds=gpu.launch_seconds, launch_range=gpu.launch_range)
         climb = ScriptClimb(
-            request, gpu, software.loaded(), traces=seen, later=not_followed, correction=host
+            request, gpu, software.loaded(), traces=seen, later=later, correction=host
         )
         every |= {here.name: here}
-    on = partial(prediction_on, request, emit=quiet, traces=traces, later=lambda gpu: not_followed)
+    on = partial(prediction_on, request, emit=quiet, traces=traces, later=lambda gpu: later)
     speed = None if here is None else speed_today(on(here))
     climbed = climb_and_compare(
         climb,
@@ -196,8 +199,8 @@ def plan_script(request: ScriptRequest, emit: Emit, recorded: RecordedFile | Non
         *software.caveat(request.software, used),
         *found.caveats,
         *host.host_caveats(),
-        *about_the_trace(seen.at(request.known_batch_size), here),
-        *not_followed.caveats,
+        *later.without_what_was_followed(about_the_trace(seen.at(request.known_batch_size), here)),
+        *later.caveats,
     ]
     return replace(found, ladder=climbed.ladder, caveats=caveats, software=used)
 

@@ -11,7 +11,7 @@ import pytest
 from engine.answer.ladder import CHECKPOINTING, Learning, Rung
 from engine.cli.main import main
 from engine.gpus import GPUS
-from engine.interface.result import AnalysisResult
+from engine.interface.result import AnalysisResult, PhaseName
 from engine.script.program import Program
 from engine.script.request import ScriptRequest
 from engine.script_analysis import analyze_script, plan_script
@@ -88,6 +88,30 @@ def test_every_rung_is_of_the_same_script(script: Path) -> None:
     assert results[0].recommended_batch_size == own.recommended_batch_size
     assert results[0].certificate
     assert not any(result.certificate for result in results if result.today)  # none makes moves
+
+
+@pytest.mark.slow
+def test_an_evaluation_decides_which_batches_fit_with_moves_too(script: Path) -> None:
+    evaluates = """
+with torch.no_grad():
+    for x, y in DataLoader(data, batch_size=64 * loader.batch_size):
+        nn.functional.mse_loss(model(x.cuda()), y.cuda())
+"""
+    source = TRAINS.replace("4096", "262144").replace(
+        "for x, y in DataLoader", "loader = DataLoader"
+    )
+    source = source.replace("batch_size=256):", "batch_size=256)\nfor x, y in loader:")
+    script.write_text(source + evaluates)
+    own = analyze_script(ScriptRequest.parse(Program.of(script), {"gpu": "a10"}), lambda _: None)
+    assert own.limiting_phase is PhaseName.EVALUATION
+
+    today, *others = planned(script)
+    assert today.result is not None
+    assert today.result.largest_batch_size == own.largest_batch_size
+    half, answer = with_result(others, "bf16")
+    assert answer.largest_batch_size < 2 * own.largest_batch_size
+    assert half.result is not None
+    assert half.result.limiting_phase is PhaseName.EVALUATION
 
 
 @pytest.mark.slow
