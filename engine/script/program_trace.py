@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import traceback
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from ..tracing.excerpts import snapshot
 from ..tracing.hidden_gpus import backward_runs, hide_gpus
 from ..tracing.lowering import CudaBehaviour
 from ..tracing.trace import Category, Trace
-from ..versions.loaded_modules import namespace
 from .data.early_evaluation import CutTooShort, EarlyEvaluations
 from .data.loaders import Feeding, Loaders
 from .devices.process_group import processes_joined
@@ -36,7 +34,7 @@ from .process.running import ProgramSteps
 from .process.sandbox import keep_quiet
 from .process.unlike_steps import STEPS, unlike
 from .program import Program
-from .trace_report import classes_of, seen
+from .trace_report import classes_of, divided, fewer, of_evaluation, seen
 from .values.placeholders import Values
 
 MAX_WAIT_SECONDS = 600.0
@@ -363,7 +361,7 @@ class Tracing:
                 *self._loaders.own.caveats,
                 *self._micro_batches.caveats,
                 *self._passes.caveats,
-                *caveats(self._loaders),
+                *of_evaluation(self._loaders),
                 *divided(self._found.divided_by),
                 *fewer(self._batches, self._batches_before),
             ]
@@ -373,54 +371,6 @@ class Tracing:
         self._micro_batches.of_step = 0
         self._loaders.step_ended()
         self._recorder.begin_step()
-
-
-def divided(processes: int) -> list[str]:
-    """Caveat where each process has a part of the batch."""
-    if processes == 1:
-        return []
-    return [
-        f"The script divides its batch among {processes:,} processes: batch sizes are those of all "
-        f"of them, and a GPU has 1/{processes:,} of each."
-    ]
-
-
-def fewer(batches: int, before: int) -> list[str]:
-    """Caveat where the predicted step has fewer micro-batches than the one before."""
-    if batches >= before:
-        return []
-    return [
-        f"Step {STEPS} accumulates {batches:,} micro-batches and the one before {before:,}, as at "
-        f"the end of an epoch. Its time and samples are those of {batches:,}; memory counts all."
-    ]
-
-
-def caveats(loaders: Loaders) -> list[str]:
-    """Caveats about evaluation, as far as it can be seen."""
-    if loaders.evaluates:
-        return [
-            "The script evaluates between its first steps. Memory includes that, and so does the "
-            "time of a step that it comes before; let it evaluate later for the time of training "
-            "alone."
-        ]
-    first = [EVALUATES_FIRST] if loaders.evaluates_first else []
-    trainer = namespace("transformers.trainer").get("Trainer", ())
-    evaluates = bool(loaders.unread) or any(
-        str(getattr(found.args, "eval_strategy", "no")) not in ("no", "IntervalStrategy.NO")
-        for found in gc.get_objects()
-        if issubclass(type(found), trainer)  # others may raise when they are asked for their class
-    )
-    return [*first, EVALUATES] if evaluates else first
-
-
-EVALUATES_FIRST = "The script evaluates before its first step, and memory includes that."
-"""The caveat of a script that tries its evaluation before it trains."""
-
-EVALUATES = (
-    "The script also evaluates, which was not traced: it takes no gradients, but with a larger "
-    "batch or generated text it may need more memory than a training step."
-)
-"""The caveat of a script whose evaluation comes after its traced steps."""
 
 
 class _Patience:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from textwrap import shorten
@@ -12,6 +13,8 @@ from ..gpus import Gpu
 from ..parallel.interconnect import script_caveats
 from ..tracing.trace import Category, Trace
 from ..tracing.unsure import unsure_caveats
+from ..versions.loaded_modules import namespace
+from .data.loaders import Loaders
 from .process.unlike_steps import STEPS
 from .values.placeholders import Line, Values
 from .values.searches import assumed_of_searches
@@ -110,6 +113,54 @@ def _name(optimizer: Optimizer) -> str:
     groups = optimizer.param_groups
     chosen = {way for way in ("fused", "foreach") if any(group.get(way) for group in groups)}
     return f"{name} ({', '.join(sorted(chosen))})" if chosen else name
+
+
+def divided(processes: int) -> list[str]:
+    """Caveat where each process has a part of the batch."""
+    if processes == 1:
+        return []
+    return [
+        f"The script divides its batch among {processes:,} processes: batch sizes are those of all "
+        f"of them, and a GPU has 1/{processes:,} of each."
+    ]
+
+
+def fewer(batches: int, before: int) -> list[str]:
+    """Caveat where the predicted step has fewer micro-batches than the one before."""
+    if batches >= before:
+        return []
+    return [
+        f"Step {STEPS} accumulates {batches:,} micro-batches and the one before {before:,}, as at "
+        f"the end of an epoch. Its time and samples are those of {batches:,}; memory counts all."
+    ]
+
+
+def of_evaluation(loaders: Loaders) -> list[str]:
+    """Caveats about evaluation, as far as it can be seen."""
+    if loaders.evaluates:
+        return [
+            "The script evaluates between its first steps. Memory includes that, and so does the "
+            "time of a step that it comes before; let it evaluate later for the time of training "
+            "alone."
+        ]
+    first = [EVALUATES_FIRST] if loaders.evaluates_first else []
+    trainer = namespace("transformers.trainer").get("Trainer", ())
+    evaluates = bool(loaders.unread) or any(
+        str(getattr(found.args, "eval_strategy", "no")) not in ("no", "IntervalStrategy.NO")
+        for found in gc.get_objects()
+        if issubclass(type(found), trainer)  # others may raise when they are asked for their class
+    )
+    return [*first, EVALUATES] if evaluates else first
+
+
+EVALUATES_FIRST = "The script evaluates before its first step, and memory includes that."
+"""The caveat of a script that tries its evaluation before it trains."""
+
+EVALUATES = (
+    "The script also evaluates, which was not traced: it takes no gradients, but with a larger "
+    "batch or generated text it may need more memory than a training step."
+)
+"""The caveat of a script whose evaluation comes after its traced steps."""
 
 
 def values_read(values: Values, decided: Sequence[Line] = ()) -> list[str]:

@@ -19,9 +19,9 @@ from ...script.data.early_evaluation import EVALUATED_BATCHES
 from ...script.data.later_epochs import NEWS
 from ...script.factory import Factory
 from ...script.phase_peaks import Peak, Saved, WholeRun
-from ...script.program_trace import EVALUATES
 from ...script.request import Script
 from ...script.trace import follow_script
+from ...script.trace_report import EVALUATES
 from ...tracing.lowering import CudaBehaviour
 from ...tracing.trace import Category, Trace
 from ..memory.host_memory import FILE_BYTES
