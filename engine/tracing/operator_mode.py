@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -13,8 +14,16 @@ def is_made_of_others(kind: type) -> bool:
     return hasattr(kind, "__tensor_flatten__")
 
 
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that a function of ``torch.func`` was given."""
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor
+
+
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The tensors that a tensor is made of; itself, if of no others."""
+    tensor = unwrapped(tensor)
     if not is_made_of_others(type(tensor)):
         return [tensor]
     # By __tensor_flatten__, some would read their device, which is asked for here

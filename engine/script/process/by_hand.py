@@ -22,12 +22,11 @@ from itertools import count
 from typing import Any
 
 import torch
-from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ...tracing.beside import runs_beside
 from ...tracing.operations import tensors_in
-from ...tracing.operator_mode import OperatorMode
+from ...tracing.operator_mode import OperatorMode, unwrapped
 from ...versions.patches import patched
 from ..values.values import ScriptValues
 
@@ -199,9 +198,9 @@ class UpdatesByHand:
         if self._over or runs_beside() or torch._C._current_graph_task_id() != _NO_PASS:
             return
         given = list(inputs)
-        self._see([one for one in given if one.is_leaf and _unwrapped(one) is one])
+        self._see([one for one in given if one.is_leaf and unwrapped(one) is one])
         for one in given:
-            if (inner := _unwrapped(one)) is not one:
+            if (inner := unwrapped(one)) is not one:
                 self._know(inner)
         self.forward_begins()
         new = {one: shape for one, shape in self._read.items() if one not in self._read_before}
@@ -223,13 +222,6 @@ class UpdatesByHand:
 def _alike(some: Mapping[int, tuple[int, ...]], others: Mapping[int, tuple[int, ...]]) -> bool:
     """Whether weights have the shapes of others: they stand in their place."""
     return sorted(some.values()) == sorted(others.values())
-
-
-def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor that a function of ``torch.func`` was given."""
-    while is_functorch_wrapped_tensor(tensor):
-        tensor = get_unwrapped(tensor)
-    return tensor
 
 
 class _Watching(OperatorMode):
