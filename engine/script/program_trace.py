@@ -260,7 +260,12 @@ class Tracing:
         cuts: bool,
     ) -> None:
         self._program, self._end, self._wanted = program, end, steps
-        self._steps = ProgramSteps(program, batch_size, self._step_ended)
+        self._steps = ProgramSteps(
+            program,
+            batch_size,
+            self._step_ended,
+            lambda module: self._moves.before_forward(module),
+        )
         positions = program.loaders if isinstance(program, Program) else ()
         self._batch_size = batch_size
         self._loaders = Loaders(positions, batch_size)
@@ -332,6 +337,7 @@ class Tracing:
     def _step_ended(self) -> None:
         self._patience.renew()
         self._limit.lift()
+        self._moves.step_ended()
         self._passes.end()
         self._beside.wait()
         self._recorder.settle()

@@ -7,7 +7,6 @@ from functools import partial
 from weakref import WeakSet
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from .checkpointing import Checkpointing, switch_off, trains_now
 from .kinds import MoveNotMade, ScriptMove
@@ -47,8 +46,6 @@ class MovesInScript:
             self._checkpointing = Checkpointing(self._note(ScriptMove.CHECKPOINTING))
         if ScriptMove.NO_CHECKPOINTING in moves:
             switch_off(self._note(ScriptMove.NO_CHECKPOINTING))
-        if self._bf16 or self._checkpointing:
-            register_module_forward_pre_hook(self._before_forward)
 
     def lines(self) -> list[str]:
         """The lines of code that make the moves in the script.
@@ -61,21 +58,28 @@ class MovesInScript:
                 raise MoveNotMade(self._script, move)
         return [self._lines[move] for move in self._moves]
 
-    def _note(self, move: ScriptMove) -> Callable[[str], None]:
-        return partial(self._take, move)
-
-    def _take(self, move: ScriptMove, line: str) -> None:
-        self._lines.setdefault(move, line)
-
-    def _before_forward(self, module: torch.nn.Module, args: object) -> None:
-        if module in self._seen and self._bf16 is None:
+    def before_forward(self, module: torch.nn.Module) -> None:
+        """Make the moves that begin with a forward pass, before that of a module."""
+        is_new = module not in self._seen
+        if not (self._bf16 or (self._checkpointing and is_new)):
             return
         if torch._C._current_graph_task_id() != -1 or not trains_now(module):
             return
-        if module not in self._seen:
+        if is_new:
             models = self._models()
             if self._checkpointing is not None:
                 self._checkpointing.switch_on(models)
             self._seen |= WeakSet(part for one in (*models, module) for part in one.modules())
         if self._bf16 is not None:
             self._bf16.before_forward()
+
+    def step_ended(self) -> None:
+        """A training step has ended, perhaps without a backward pass, as with ``torch.func``."""
+        if self._bf16 is not None:
+            self._bf16.end()
+
+    def _note(self, move: ScriptMove) -> Callable[[str], None]:
+        return partial(self._take, move)
+
+    def _take(self, move: ScriptMove, line: str) -> None:
+        self._lines.setdefault(move, line)

@@ -62,12 +62,16 @@ class Bf16:
         self._autocasting = torch.autocast(self._device, dtype=torch.bfloat16)
         self._autocasting.__enter__()
 
+    def end(self) -> None:
+        """Forward pass and loss have ended."""
+        if self._autocasting is not None:
+            self._autocasting.__exit__(None, None, None)
+            self._autocasting = None
+
     def _ending(self, differentiate: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(differentiate)
         def ended(*args: Any, **kwargs: Any) -> Any:
-            if self._autocasting is not None:
-                self._autocasting.__exit__(None, None, None)
-                self._autocasting = None
+            self.end()
             return differentiate(*args, **kwargs)
 
         return ended

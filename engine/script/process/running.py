@@ -105,6 +105,7 @@ class ProgramSteps:
         program: The script.
         batch_size: Samples per step; ``None`` leaves the script's own.
         step_ended: Called where a training step ends.
+        entered: Called before a module's forward pass, after the step before has ended.
 
     Attributes:
         program: The script.
@@ -116,7 +117,11 @@ class ProgramSteps:
     """
 
     def __init__(
-        self, program: Program | Live, batch_size: int | None, step_ended: Callable[[], None]
+        self,
+        program: Program | Live,
+        batch_size: int | None,
+        step_ended: Callable[[], None],
+        entered: Callable[[torch.nn.Module], None] = lambda module: None,
     ) -> None:
         self.model: torch.nn.Module = torch.nn.ModuleList()
         self.optimizer = FoundOptimizers()
@@ -124,7 +129,7 @@ class ProgramSteps:
         self.ended = 0
         self.program = program
         self._batch_size = batch_size
-        self._step_ended = step_ended
+        self._step_ended, self._entered = step_ended, entered
         self._modules = FoundModules()
         self._turns = Turns()
         self._stepping: list[Optimizer] = []  # one may wrap another
@@ -240,6 +245,7 @@ class ProgramSteps:
                 self.by_hand.forward_begins()
             self._backward = False
         self._forward = True
+        self._entered(module)
 
     def _changed_by_hand(self, weights: set[int], known: set[int]) -> None:
         """End the step before, where it changed all weights without an optimizer of PyTorch's."""

@@ -190,3 +190,32 @@ def test_a_script_without_what_a_move_changes_says_so(
     source = PLAIN.format(**AS_IT_IS).replace("AdamW", "RMSprop")
     with pytest.raises(MoveNotMade, match=said):
         traced(tmp_path, source, move)
+
+
+FUNCTIONAL = """
+import argparse
+import torch
+from torch import nn
+from torch.func import functional_call, grad
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=4)
+args = parser.parse_args()
+model = nn.Linear(64, 64).cuda()
+weights = dict(model.named_parameters())
+
+def loss(weights, x):
+    return functional_call(model, weights, (x,)).square().mean()
+
+for _ in range(6):
+    x = torch.randn(args.batch_size, 64, device="cuda")
+    for name, slope in grad(loss)(weights, x).items():
+        with torch.no_grad():
+            weights[name] -= 0.1 * slope
+"""
+
+
+def test_bf16_ends_with_a_step_that_has_no_backward_pass(tmp_path: Path) -> None:
+    made = traced(tmp_path, FUNCTIONAL, ScriptMove.BF16)
+    assert not any("Steps differ" in caveat for caveat in made.caveats)
+    assert {one.dtype for one in made.operations if one.flops} == {"bfloat16"}
