@@ -82,6 +82,8 @@ def of_a_rung(rung: Rung, *, is_first: bool) -> str:
     named = [*rung.moves, *rung.fields]
     if len(named) > _MAX_MOVES or not all(0 < len(name) <= MAX_NAME_LENGTH for name in named):
         return f"it has at most {_MAX_MOVES} moves and fields, each with a name"
+    if not all(isinstance(value, str | int | float) for value in rung.fields.values()):
+        return "its fields have a text, a number or a truth each"
     if is_first and rung.fields:
         return "the first one is without a move"
     if rung.fits and rung.result is not None:

@@ -123,7 +123,7 @@ class DocumentBody(BaseModel):
         Field(description="Its result, with every trial; another one where the goal is texts."),
     ]
     ladder: Annotated[
-        list[JsonObject],
+        list[Annotated[JsonObject, AfterValidator(_no_negatives)]],
         Stored((Rung,)),
         Field(
             description="For a script, the rungs of its plan on its GPU, in order, the one without "

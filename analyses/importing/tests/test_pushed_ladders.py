@@ -140,8 +140,10 @@ def _of_another_script(rung: Rung) -> Rung:
         (replace(bf16(), batch_size=48), "ladder.1"),
         (replace(bf16(), fits=False), "ladder.1"),
         (replace(bf16(), moves=["x" * 1000]), "ladder.1"),
+        (replace(bf16(), fields={"precision": ["bf16-mixed"]}), "ladder.1"),
+        (replace(bf16(), usd_per_run=-1.0), "item 2: '-1.0' is below zero"),
     ],
-    ids=["another script", "another batch", "does not fit", "a long name"],
+    ids=["another script", "another batch", "does not fit", "a long name", "a list", "below zero"],
 )
 def test_a_ladder_that_contradicts_itself_is_refused(
     api: APIClient, rung: Rung, field: str
