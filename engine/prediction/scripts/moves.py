@@ -10,6 +10,7 @@ from ...core.choices import Precision
 from ...gpus import Gpu
 from ...script.moves.kinds import FUSED, ScriptMove
 from ...tracing.trace import RECOMPUTATION, Trace
+from ..plans.moves import HALF
 
 _MOST = 0.5
 """Share of a step's products in fp32 from which on its number format is worth a move: a script that
@@ -42,13 +43,16 @@ def _of_precision(step: Trace, gpu: Gpu) -> Iterator[Move]:
         return
     if not step.tf32 and gpu.tf32_flops is not None:
         yield Move("tf32", {"precision": Precision.TF32}, Learning.NUMERICS)
-    if gpu.bf16_flops is not None:
+    if gpu.bf16_flops is None:
+        yield Move(HALF, {"precision": Precision.FP16_MIXED}, Learning.NUMERICS)
+    else:
         yield Move("bf16", {"precision": Precision.BF16_MIXED}, Learning.NUMERICS)
 
 
 _MADE = {
     ("precision", Precision.TF32): ScriptMove.TF32,
     ("precision", Precision.BF16_MIXED): ScriptMove.BF16,
+    ("precision", Precision.FP16_MIXED): ScriptMove.FP16,
     ("optimizer", "fused"): ScriptMove.FUSED_OPTIMIZER,
     ("gradient_checkpointing", True): ScriptMove.CHECKPOINTING,
     ("gradient_checkpointing", False): ScriptMove.NO_CHECKPOINTING,

@@ -12,6 +12,7 @@ class ScriptMove(StrEnum):
 
     TF32 = "tf32"
     BF16 = "bf16"
+    FP16 = "fp16"
     FUSED_OPTIMIZER = "fused optimizer"
     CHECKPOINTING = "gradient checkpointing"
     NO_CHECKPOINTING = "no gradient checkpointing"
@@ -33,6 +34,7 @@ class MoveNotMade(EngineError):
 _WITHOUT = {
     ScriptMove.TF32: "has no matrix product in fp32",
     ScriptMove.BF16: "runs no module with weights that are trained",
+    ScriptMove.FP16: "runs no module with weights that are trained",
     ScriptMove.FUSED_OPTIMIZER: "makes no optimizer of PyTorch's that has a fused kernel",
     ScriptMove.CHECKPOINTING: (
         "trains no model that offers checkpointing, and none with a list of like blocks"

@@ -11,7 +11,7 @@ import torch
 from .checkpointing import Checkpointing, switch_off, trains_now
 from .kinds import MoveNotMade, ScriptMove
 from .optimizers import use_fused
-from .precision import Bf16, use_tf32
+from .precision import Autocasting, use_tf32
 
 
 class MovesInScript:
@@ -34,12 +34,13 @@ class MovesInScript:
         self._script, self._moves, self._models = script, moves, models
         self._lines: dict[ScriptMove, str] = {}
         self._seen: WeakSet[torch.nn.Module] = WeakSet()
-        self._bf16: Bf16 | None = None
+        self._autocasting: Autocasting | None = None
         self._checkpointing: Checkpointing | None = None
         if ScriptMove.TF32 in moves:
             use_tf32(self._note(ScriptMove.TF32))
-        if ScriptMove.BF16 in moves:
-            self._bf16 = Bf16(device, self._note(ScriptMove.BF16))
+        for move in (ScriptMove.BF16, ScriptMove.FP16):
+            if move in moves:
+                self._autocasting = Autocasting(move, device, self._note(move))
         if ScriptMove.FUSED_OPTIMIZER in moves:
             use_fused(self._note(ScriptMove.FUSED_OPTIMIZER))
         if ScriptMove.CHECKPOINTING in moves:
@@ -61,7 +62,7 @@ class MovesInScript:
     def before_forward(self, module: torch.nn.Module) -> None:
         """Make the moves that begin with a forward pass, before that of a module."""
         is_new = module not in self._seen
-        if not (self._bf16 or (self._checkpointing and is_new)):
+        if not (self._autocasting or (self._checkpointing and is_new)):
             return
         if torch._C._current_graph_task_id() != -1 or not trains_now(module):
             return
@@ -70,13 +71,13 @@ class MovesInScript:
             if self._checkpointing is not None:
                 self._checkpointing.switch_on(models)
             self._seen |= WeakSet(part for one in (*models, module) for part in one.modules())
-        if self._bf16 is not None:
-            self._bf16.before_forward()
+        if self._autocasting is not None:
+            self._autocasting.before_forward()
 
     def step_ended(self) -> None:
-        """A training step has ended, perhaps without a backward pass, as with ``torch.func``."""
-        if self._bf16 is not None:
-            self._bf16.end()
+        """A training step has ended."""
+        if self._autocasting is not None:
+            self._autocasting.step_ended()
 
     def _note(self, move: ScriptMove) -> Callable[[str], None]:
         return partial(self._take, move)

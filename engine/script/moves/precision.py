@@ -1,4 +1,4 @@
-"""Another number format: TF32, or autocasting to bf16."""
+"""Another number format: TF32, or autocasting to bf16 or fp16."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import torch
 from ...versions.loaded_modules import namespace
 from ...versions.patches import patch_for_good
 from ..on_import import when_imported
+from .kinds import ScriptMove
+from .loss_scaling import LossScaling
 
 Note = Callable[[str], None]
 """Receives the line of code that makes a move in the script; the first one counts."""
 
+_FORMATS = {ScriptMove.BF16: torch.bfloat16, ScriptMove.FP16: torch.float16}
+_OF_LIGHTNING = {ScriptMove.BF16: "bf16-mixed", ScriptMove.FP16: "16-mixed"}
 _LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 
 
@@ -24,20 +28,23 @@ def use_tf32(note: Note) -> None:
     note('torch.set_float32_matmul_precision("high")')
 
 
-class Bf16:
-    """Autocasting to bf16, by the script's framework or around its forward pass and its loss.
+class Autocasting:
+    """Autocasting, by the script's framework or around its forward pass and its loss.
 
-    A framework is asked by an argument of its own, since each casts outputs in its own way.
+    A framework is asked by an argument of its own, since each casts outputs in its own way. In
+    fp16, losses are scaled.
 
     Args:
+        move: The number format.
         device: Type of the device that autocasts.
         note: Takes the line that does it in the script.
     """
 
-    def __init__(self, device: str, note: Note) -> None:
-        self._device, self._note = device, note
+    def __init__(self, move: ScriptMove, device: str, note: Note) -> None:
+        self._move, self._device, self._note = move, device, note
         self._by_framework = False
-        self._autocasting: torch.autocast | None = None
+        self._scaling = LossScaling(device) if move is ScriptMove.FP16 else None
+        self._context: torch.autocast | None = None
         when_imported(
             {
                 "transformers.training_args": self._ask_transformers,
@@ -50,29 +57,41 @@ class Bf16:
                 torch.autograd,
                 name,
                 self._ending(getattr(torch.autograd, name)),
-                why="autocasting to bf16 ends where the backward pass begins",
+                why="autocasting ends where the backward pass begins",
             )
 
     def before_forward(self) -> None:
         """A module that is trained runs its forward pass."""
-        is_casting = self._autocasting is not None or torch.is_autocast_enabled(self._device)
+        is_casting = self._context is not None or torch.is_autocast_enabled(self._device)
         if self._by_framework or is_casting:
             return
-        self._note(f'with torch.autocast("{self._device}", dtype=torch.bfloat16):  # {_AROUND}')
-        self._autocasting = torch.autocast(self._device, dtype=torch.bfloat16)
-        self._autocasting.__enter__()
+        around = f'with torch.autocast("{self._device}", dtype={_FORMATS[self._move]}):'
+        scaled = "" if self._scaling is None else ", the loss scaled by torch.amp.GradScaler"
+        self._note(f"{around}  # around forward pass and loss{scaled}")
+        self._context = torch.autocast(self._device, dtype=_FORMATS[self._move])
+        self._context.__enter__()
 
     def end(self) -> None:
         """Forward pass and loss have ended."""
-        if self._autocasting is not None:
-            self._autocasting.__exit__(None, None, None)
-            self._autocasting = None
+        if self._context is not None:
+            self._context.__exit__(None, None, None)
+            self._context = None
+
+    def step_ended(self) -> None:
+        """A training step has ended, perhaps without a backward pass, as with ``torch.func``."""
+        self.end()
+        if self._scaling is not None:
+            self._scaling.step_ended()
 
     def _ending(self, differentiate: Callable[..., Any]) -> Callable[..., Any]:
+        is_whole = differentiate.__name__ == "backward"
+
         @wraps(differentiate)
-        def ended(*args: Any, **kwargs: Any) -> Any:
+        def ended(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             self.end()
-            return differentiate(*args, **kwargs)
+            if is_whole and self._scaling is not None and not self._by_framework:
+                outputs = self._scaling.scaled(outputs)
+            return differentiate(outputs, *args, **kwargs)
 
         return ended
 
@@ -85,38 +104,28 @@ class Bf16:
         check = arguments.__post_init__
 
         def checked(given: Any) -> None:
-            given.bf16, given.fp16 = True, False
-            self._asked("TrainingArguments(bf16=True)")
+            given.bf16, given.fp16 = self._move is ScriptMove.BF16, self._move is ScriptMove.FP16
+            self._asked(f"TrainingArguments({self._move}=True)")
             check(given)
 
         patch_for_good(
-            arguments, "__post_init__", checked, why="bf16 is tried in a script as it is"
+            arguments, "__post_init__", checked, why="a number format is tried in a script"
         )
 
     def _ask_accelerate(self) -> None:
-        self._ask(
-            namespace("accelerate.accelerator")["Accelerator"],
-            {"mixed_precision": "bf16"},
-            'Accelerator(mixed_precision="bf16")',
-        )
+        owner = namespace("accelerate.accelerator")["Accelerator"]
+        self._ask(owner, "mixed_precision", str(self._move))
 
     def _ask_lightning(self, module: str) -> None:
-        self._ask(
-            namespace(module)["Trainer"],
-            {"precision": "bf16-mixed"},
-            'Trainer(precision="bf16-mixed")',
-        )
+        self._ask(namespace(module)["Trainer"], "precision", _OF_LIGHTNING[self._move])
 
-    def _ask(self, owner: type, arguments: dict[str, str], line: str) -> None:
-        """Let a class be made with these arguments, whatever it is given for them."""
-        init = owner.__init__  # type: ignore[misc]  # each of these takes them by name
+    def _ask(self, owner: type, argument: str, value: str) -> None:
+        """Let a class be made with this argument, whatever it is given for it."""
+        init = owner.__init__  # type: ignore[misc]  # each of these takes it by name
 
         @wraps(init)
         def made(made_one: Any, *args: Any, **kwargs: Any) -> None:
-            self._asked(line)
-            init(made_one, *args, **kwargs | arguments)
+            self._asked(f'{owner.__name__}({argument}="{value}")')
+            init(made_one, *args, **kwargs | {argument: value})
 
-        patch_for_good(owner, "__init__", made, why="bf16 is tried in a script as it is")
-
-
-_AROUND = "around forward pass and loss"
+        patch_for_good(owner, "__init__", made, why="a number format is tried in a script")
