@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from analyses.bodies import MAX_NAME_LENGTH
@@ -10,7 +10,7 @@ from engine.answer.ladder import Rung
 from engine.core.choices import Goal
 from engine.core.parsing import shown
 from engine.gpus import GPUS, LOCAL
-from engine.interface.program import AnyRequest, ProgramRequest
+from engine.interface.program import MOVED, AnyRequest, ProgramRequest
 from engine.interface.request import MAX_BATCH_SIZE
 from engine.interface.result import (
     AnalysisResult,
@@ -77,19 +77,36 @@ def of_an_offer(offer: GpuOffer) -> str:
     return ""
 
 
-def of_a_rung(rung: Rung, *, is_first: bool) -> str:
-    """The error in one rung of a script's ladder; empty if there is none."""
-    named = [*rung.moves, *rung.fields]
-    if len(named) > _MAX_MOVES or not all(0 < len(name) <= MAX_NAME_LENGTH for name in named):
-        return f"it has at most {_MAX_MOVES} moves and fields, each with a name"
-    if not all(isinstance(value, str | int | float) for value in rung.fields.values()):
-        return "its fields have a text, a number or a truth each"
-    if is_first and rung.fields:
+def of_a_ladder(rungs: Sequence[Rung]) -> str:
+    """The error in the rungs of a script's ladder together; empty if there is none."""
+    if rungs and rungs[0].fields:
         return "the first one is without a move"
-    if rung.fits and rung.result is not None:
-        same = rung.batch_size == rung.result.recommended_batch_size
-        return "" if same else "its batch_size is not that of its result"
-    return "" if rung.result is None else "it does not fit, so it has no result"
+    names = [tuple(rung.moves) for rung in rungs]
+    return "two rungs have the same moves" if len(set(names)) < len(names) else ""
+
+
+def of_a_rung(rung: Rung) -> str:
+    """The error in one rung of a script's ladder; empty if there is none."""
+    if len(rung.moves) > _MAX_MOVES or not all(0 < len(m) <= MAX_NAME_LENGTH for m in rung.moves):
+        return f"it has at most {_MAX_MOVES} moves, each with a name"
+    if rung.gpu or "gpu" in rung.fields:
+        is_one = rung.gpu in GPUS and rung.fields == {"gpu": rung.gpu} and rung.result is None
+        return "" if is_one else "it changes the GPU to another of the catalogue, and nothing else"
+    if not all(value in MOVED.get(name, ()) for name, value in rung.fields.items()):
+        return f"its fields are {', '.join(MOVED)}, with what a move may change them to"
+    result = rung.result
+    if result is None:
+        return "it fits, so it has a result" if rung.fits else ""
+    if not rung.fits or rung.batch_size != result.recommended_batch_size:
+        return "it has a result, so it fits, at the batch that the result recommends"
+    if rung.keeps_global_batch != (rung.global_batch_size == rung.global_batch_before):
+        return "its two global batches say whether it keeps the global batch"
+    trial = next((t for t in result.trials if t.batch_size == rung.batch_size), None)
+    speeds = (result.speedup, result.speedup_low, result.speedup_high)
+    same = (rung.speedup, rung.speedup_low, rung.speedup_high) == speeds
+    if not same or trial is None or trial.samples_per_second != rung.samples_per_second:
+        return "its speeds are those of its result"
+    return ""
 
 
 def of_the_global_batch(kept: GlobalBatch | None) -> str:

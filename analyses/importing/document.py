@@ -19,6 +19,7 @@ from analyses.bodies import MAX_NAME_LENGTH, STORABLE, Id, JsonObject, Moment, N
 from analyses.importing.checks import (
     MAX_TRIALS,
     kind_of,
+    of_a_ladder,
     of_a_rung,
     of_a_trial,
     of_an_offer,
@@ -223,11 +224,13 @@ def _ladder(
         except InvalidInput as error:
             wrong[name] = f"cannot be read ({error!s:.300}); client and site may differ in version"
             continue
-        if problem := of_a_rung(rung, is_first=not index):
+        if problem := of_a_rung(rung):
             wrong[name] = problem
         if request is not None and rung.result is not None:
             found = contradictions(request, rung.result)
             wrong |= {f"{name}.{path}": text for path, text in found.items()}
+    if problem := of_a_ladder(rungs):
+        wrong["ladder"] = problem
     if rungs and isinstance(request, AnalysisRequest):
         wrong["ladder"] = "only a script has one; the lab plans models itself"
     return rungs
@@ -250,6 +253,7 @@ def contradictions(request: AnyRequest, result: AnalysisResult) -> dict[str, str
         ("result.gpu", of_the_gpu(request, result.gpu)),
         ("result.source", _of_the_source(request, result)),
         ("result.trials", _of_the_trials(result)),
+        ("result.today", _of_today(request, result.today)),
         ("result.largest_batch_size", _of_the_limit(result)),
         ("result.recommended_batch_size", _of_the_recommendation(request, result)),
         ("result.current_batch_size", _of_the_current(request, result)),
@@ -297,6 +301,15 @@ def _of_the_trials(result: AnalysisResult) -> str:
         if problem := next(of_a_trial(trial), ""):
             return f"batch {trial.batch_size:,}: {problem}"
     return ""
+
+
+def _of_today(request: AnyRequest, today: Trial | None) -> str:
+    """The error in the trial of the current batch without the moves; empty if there is none."""
+    if today is None:
+        return ""
+    if today.batch_size != request.current_batch_size:
+        return "it is not of the current batch"
+    return next(of_a_trial(today), "")
 
 
 def _of_the_limit(result: AnalysisResult) -> str:

@@ -16,7 +16,7 @@ from analyses.jobs import queue
 from analyses.jobs.lifecycle import move
 from analyses.jobs.request_columns import request_columns
 from analyses.lab.projects import project_named
-from analyses.lab.settings import Settled, settle
+from analyses.lab.settings import Settled, price_of, settle
 from analyses.models import Analysis, Job, LogLine, Push, PushedLadder, Status, Trial
 from analyses.results.stored import result_columns
 from analyses.training_runs.services import attach_earlier
@@ -107,19 +107,22 @@ def _as_of_the_lab(settled: Settled, result: AnalysisResult) -> AnalysisResult:
 
 
 def _rung_of_the_lab(settled: Settled, rung: Rung) -> Rung:
-    """The same of a rung; its costs are of the price that the GPU has in the lab."""
+    """The same of a rung; its costs are of the price that its GPU has in the lab."""
     assumed = settled.request.assumptions
-    price = assumed.price_per_hour_usd if rung.result is not None else None
-    result = None if rung.result is None else _as_of_the_lab(settled, rung.result)
-    if price is None:  # of another GPU, or not known
-        return replace(rung, result=result)
+    price = price_of(rung.gpu).usd if rung.gpu else assumed.price_per_hour_usd
     speed, ratio = rung.samples_per_second, rung.speedup
     return replace(
         rung,
-        result=result,
-        usd_per_run=assumed.hours_per_run * price / ratio if ratio else None,
-        usd_per_million_samples=economics.usd_per_million_samples(price, speed) if speed else None,
+        decision=_COST_OF_A_RUN.sub("", rung.decision),
+        result=None if rung.result is None else _as_of_the_lab(settled, rung.result),
+        usd_per_run=assumed.hours_per_run * price / ratio if price and ratio else None,
+        usd_per_million_samples=(
+            economics.usd_per_million_samples(price, speed) if price and speed else None
+        ),
     )
+
+
+_COST_OF_A_RUN = re.compile(r", \$[\d.,]+ a run")
 
 
 def _without_folders(result: AnalysisResult, request: AnyRequest) -> AnalysisResult:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 
 from analyses.models import Analysis
+from analyses.results.decided import decided_fields, decided_moves
 from engine.core.errors import InvalidInput
 from engine.interface.program import AnyRequest, ProgramRequest, read_request
 from engine.interface.result import AnalysisResult
@@ -50,6 +52,24 @@ def why_not_verified(
         )
     differs = why_not_comparable(_decided(request, result), measured_gpu, record)
     return differs or _other_software(result, record)
+
+
+def why_without_its_changes(analysis: Analysis, record: TrainingRecord) -> str:
+    """The reason why a run of a script cannot show the changes of its decision; empty if it may.
+
+    The hash of a script and a run's own words say little of changes in its code, so a run that
+    began before they were advised shows none.
+    """
+    changed = decided_fields(analysis) if analysis.program_hash else {}
+    if not changed:
+        return ""
+    wanted = changed.get("precision")
+    if wanted and record.precision and record.precision != wanted:
+        return f"it trained in {record.precision}, not {wanted}"
+    advised = analysis.finished_at
+    if advised is not None and datetime.fromisoformat(record.started_at) < advised:
+        return f"it began before {', '.join(decided_moves(analysis))} was advised"
+    return ""
 
 
 def why_other(

@@ -19,7 +19,7 @@ from analyses.permissions import may_change
 from analyses.results.stored import result_of
 from analyses.savings.aggregation import recounting
 from analyses.selectors import visible_to
-from analyses.training_runs.matching import request_of, why_not_verified
+from analyses.training_runs.matching import request_of, why_not_verified, why_without_its_changes
 from analyses.training_runs.outcome import note_run
 from engine.core.border import read_body
 from engine.core.errors import InvalidInput
@@ -219,4 +219,5 @@ def _verifies(analysis: Analysis, record: TrainingRecord) -> bool:
     result, request = result_of(analysis), request_of(analysis)
     if result is None or request is None:
         return False
-    return not why_not_verified(request, analysis.measured_gpu, result, record)
+    differs = why_without_its_changes(analysis, record)
+    return not (differs or why_not_verified(request, analysis.measured_gpu, result, record))

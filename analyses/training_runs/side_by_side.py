@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from analyses.models import Analysis, TrainingRun
 from analyses.results.stored import result_of
-from analyses.training_runs.matching import request_of, why_not_verified, why_other
+from analyses.training_runs.matching import (
+    request_of,
+    why_not_verified,
+    why_other,
+    why_without_its_changes,
+)
 from engine.core.numbers import significant
 from engine.core.sizes import gib_number
 from engine.interface.result import AnalysisResult
@@ -83,7 +88,8 @@ def side_by_side(analysis: Analysis, instead: AnalysisResult | None = None) -> S
         if why := why_other(request, analysis.measured_gpu, result, record):
             others.append(Other(training, why))
             continue
-        missed = why_not_verified(request, analysis.measured_gpu, result, record)
+        differs = "" if instead else why_without_its_changes(analysis, record)
+        missed = differs or why_not_verified(request, analysis.measured_gpu, result, record)
         rows.append(_training(training, missed))
     by = next((row.training for row in rows if row.training and not row.missed), None)
     if instead is None:

@@ -11,10 +11,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from ..core.border import read
-from ..core.choices import Goal
+from ..core.choices import Goal, Precision
 from ..core.errors import InvalidInput
 from ..core.fields import described_fields
 from ..core.parsing import collect, shown, unknown_fields
@@ -119,6 +120,16 @@ def usual_name(words: Sequence[str]) -> str:
     """The name of a script that is given none: that of its file, or of its factory."""
     first, *others = words or ("",)
     return "".join(others[:1]) if first == _FACTORY else PurePosixPath(first).name
+
+
+MOVED: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "precision": (Precision.TF32, Precision.BF16_MIXED, Precision.FP16_MIXED),
+        "optimizer": ("fused",),
+        "gradient_checkpointing": (True, False),
+    }
+)
+"""The settings that a move changes in a script, with the values that they may get."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from analyses.models import Analysis, Query
 from analyses.pages.analysis.ladder import ladder_of
 from analyses.tests.query_answers import make_moved_result, make_rung
 from engine.answer.ladder import Rung
-from engine.interface.result import GpuOffer
+from engine.interface.result import AnalysisResult, GpuOffer
 
 pytestmark = pytest.mark.database
 
@@ -29,29 +29,45 @@ LINE = 'with torch.autocast("cuda", dtype=torch.bfloat16):'
 
 def bf16() -> Rung:
     found = make_moved_result()
-    then = next(one for one in found.trials if one.batch_size == found.recommended_batch_size)
+    trials = [
+        replace(one, samples_per_second=500.0)
+        if one.batch_size == found.recommended_batch_size
+        else one
+        for one in found.trials
+    ]
     assert found.today is not None
     moved = replace(
         found,
-        today=replace(found.today, samples_per_second=(then.samples_per_second or 0) / 2.5),
+        trials=trials,
+        today=replace(found.today, samples_per_second=500.0 / 2.5),
         workload=None,
         model_name="train.py",
         program_hash=HASH,
         move_lines=[LINE],
     )
+    return _rung_of(moved, moves=["bf16", "batch 64"], fields={"precision": "bf16-mixed"})
+
+
+def _rung_of(result: AnalysisResult, **fields: Any) -> Rung:
+    size = result.recommended_batch_size
+    trial = next(one for one in result.trials if one.batch_size == size)
     return make_rung(
-        moves=["bf16", "batch 64"],
-        fields={"precision": "bf16-mixed"},
-        speedup=2.5,
-        samples_per_second=500.0,
-        batch_size=64,
-        result=moved,
+        batch_size=size,
+        speedup=result.speedup,
+        speedup_low=result.speedup_low,
+        speedup_high=result.speedup_high,
+        samples_per_second=trial.samples_per_second,
+        global_batch_before=16,
+        global_batch_size=size,
+        keeps_global_batch=size == 16,
+        result=result,
+        **fields,
     )
 
 
 def with_ladder(*rungs: Rung, **changes: Any) -> dict[str, Any]:
     own = make_script_result()
-    today = make_rung(batch_size=own.recommended_batch_size, result=own)
+    today = _rung_of(own)
     ladder = [rung.to_dict() for rung in (today, *rungs)]
     plain: dict[str, Any] = json.loads(json.dumps(make_document() | {"ladder": ladder} | changes))
     return plain
@@ -141,9 +157,26 @@ def _of_another_script(rung: Rung) -> Rung:
         (replace(bf16(), fits=False), "ladder.1"),
         (replace(bf16(), moves=["x" * 1000]), "ladder.1"),
         (replace(bf16(), fields={"precision": ["bf16-mixed"]}), "ladder.1"),
+        (replace(bf16(), fields={"program": "x"}), "ladder.1"),
+        (replace(bf16(), speedup=9.0), "ladder.1"),
+        (replace(bf16(), keeps_global_batch=True), "ladder.1"),
+        (replace(bf16(), gpu="h100"), "ladder.1"),
+        (make_rung(moves=[], fields={}, why_not="even batch 1 needs 90 GiB"), "same moves"),
         (replace(bf16(), usd_per_run=-1.0), "item 2: '-1.0' is below zero"),
     ],
-    ids=["another script", "another batch", "does not fit", "a long name", "a list", "below zero"],
+    ids=[
+        "another script",
+        "another batch",
+        "does not fit",
+        "a long name",
+        "a list",
+        "another field",
+        "another speedup",
+        "another global batch",
+        "another GPU",
+        "same moves",
+        "below zero",
+    ],
 )
 def test_a_ladder_that_contradicts_itself_is_refused(
     api: APIClient, rung: Rung, field: str

@@ -95,7 +95,7 @@ def decision_of(
         measurements=_measurements(result, request),
         facts=_facts(result),
         configs=_configs(result, request, reported_to),
-        offers=offers_of_script(result),
+        offers=[] if result.today else offers_of_script(result),  # with moves, the ladder has them
     )
 
 
@@ -180,7 +180,8 @@ def _measurements(result: AnalysisResult, request: Mapping[str, Any]) -> list[st
     if result.source is Source.MEASURED:
         return []
     compared = [(request, result.current_batch_size)]
-    compared += [(_moved(request, result), result.recommended_batch_size)]
+    if not result.move_lines:  # no command makes them in a script
+        compared += [(_moved(request, result), result.recommended_batch_size)]
     try:
         wanted = [(read_request(fields), size) for fields, size in compared if size]
     except InvalidInput:  # stored by a version with other settings

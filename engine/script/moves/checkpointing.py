@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableSet
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import nn
 from torch.utils import checkpoint as torch_checkpoint
 
 from ...versions.loaded_modules import namespace
-from ...versions.patches import patch_for_good
+from ...versions.patches import patch_code, patch_for_good
 from ..on_import import when_imported
 from .precision import Note
 
@@ -24,8 +26,10 @@ _OFFERS = {
 """Methods of transformers, diffusers and timm that switch it on, and what says whether a model has
 it, if anything does."""
 _OPTIONS = {"gradient_checkpointing_kwargs": {"use_reentrant": False}}
+_WRITTEN = 'gradient_checkpointing_kwargs={"use_reentrant": False}'
 _WRAPPERS = ("_orig_mod", "module")
 """Names under which torch.compile and DistributedDataParallel hold a model."""
+_NAME = "_memorymark_checkpoint"
 _OF_CHECKPOINT = (
     *("use_reentrant", "context_fn", "determinism_check", "debug"),
     *("preserve_rng_state", "early_stop"),
@@ -43,12 +47,24 @@ class Checkpointing:
     def __init__(self, note: Note) -> None:
         self._note = note
         self._by_arguments = False
+        self._checkpointed: WeakSet[nn.Module] = WeakSet()
         when_imported({"transformers.training_args": self._ask_transformers})
 
     def switch_on(self, models: Iterable[nn.Module]) -> None:
-        """Switch it on in models, before the first forward pass of one of them."""
-        lines = [line for one in models for line in [*_offered(one)] or [*_blocks_wrapped(one)]]
-        if lines and not self._by_arguments:
+        """Switch it on in models, before the first forward pass of one of them.
+
+        What has it already, because an earlier call or the script's Trainer switched it on, is
+        left alone.
+        """
+        if self._by_arguments:
+            return
+        done = self._checkpointed
+        lines = [
+            line
+            for one in models
+            for line in [*_offered(one, done)] or [*_blocks_wrapped(one, done)]
+        ]
+        if lines:
             self._note("; ".join(dict.fromkeys(lines)))
 
     def _ask_transformers(self) -> None:
@@ -87,11 +103,18 @@ def switch_off(note: Note) -> None:
         }
     )
     patch_for_good(
-        torch_checkpoint,
-        "checkpoint",
-        run,
-        why="a script is tried without gradient checkpointing",
+        torch_checkpoint, _NAME, run, why="a script is tried without gradient checkpointing"
     )
+    patch_code(
+        inspect.unwrap(torch_checkpoint.checkpoint),
+        _call_by_name,
+        why="modules that imported it by name do the same",
+    )
+
+
+def _call_by_name(*args: Any, **kwargs: Any) -> Any:
+    """Stands for ``checkpoint``, among whose names it finds what to do."""
+    return _memorymark_checkpoint(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
 
 
 def _before_check(change: Callable[[Any], None]) -> None:
@@ -111,17 +134,21 @@ def _before_check(change: Callable[[Any], None]) -> None:
     )
 
 
-def _offered(model: nn.Module) -> Iterator[str]:
-    """Switch it on where a part of a model offers it; gives the calls that do so."""
-    below: set[nn.Module] = set()
+def _offered(model: nn.Module, done: MutableSet[nn.Module]) -> Iterator[str]:
+    """Switch it on where a part of a model offers it; gives the calls that do so.
+
+    Args:
+        model: The model.
+        done: Modules that have it; those that get it are added.
+    """
     for module in model.modules():
         method = next((name for name, says in _OFFERS.items() if _has(module, name, says)), None)
-        if module in below or method is None or not _trains(module):
+        if module in done or method is None or not _trains(module):
             continue
-        below |= {*module.modules()}
+        done |= {*module.modules()}
         is_transformers = method == "gradient_checkpointing_enable"
         getattr(module, method)(**_OPTIONS if is_transformers else {})
-        yield f"model.{method}()"
+        yield f"model.{method}({_WRITTEN if is_transformers else ''})"
 
 
 def _has(module: nn.Module, method: str, says: str | None) -> bool:
@@ -130,19 +157,22 @@ def _has(module: nn.Module, method: str, says: str | None) -> bool:
     )
 
 
-def _blocks_wrapped(model: nn.Module) -> Iterator[str]:
-    """Checkpoint each of several like blocks in a list; gives what does so in the code."""
-    below: set[nn.Module] = set()
+def _blocks_wrapped(model: nn.Module, done: MutableSet[nn.Module]) -> Iterator[str]:
+    """Checkpoint each of several like blocks in a list; gives what does so in the code.
+
+    The arguments are those of :func:`_offered`.
+    """
     for name, held in model.named_modules():
-        if held in below or not isinstance(held, nn.ModuleList | nn.Sequential):
+        if held in done or not isinstance(held, nn.ModuleList | nn.Sequential):
             continue
-        kinds = Counter(map(type, filter(_is_block, held.children())))
+        free = [one for one in held.children() if one not in done]
+        kinds = Counter(map(type, filter(_is_block, free)))
         kind, count = next(iter(kinds.most_common(1)), (None, 0))
         if kind is None or count < 2:
             continue
-        for block in held.children():
+        for block in free:
             if type(block) is kind:
-                below |= {*block.modules()}
+                done |= {*block.modules()}
                 block.forward = partial(
                     torch_checkpoint.checkpoint, block.forward, use_reentrant=False
                 )

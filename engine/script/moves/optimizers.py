@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -29,9 +30,11 @@ def use_fused(note: Note) -> None:
 def _fused(name: str, init: Callable[..., None], note: Note) -> Callable[..., None]:
     @wraps(init)
     def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        if not kwargs.get("fused"):  # AdamW makes itself as an Adam
+        given = inspect.signature(init).bind(optimizer, *args, **kwargs)
+        if not given.arguments.get("fused"):  # AdamW makes itself as an Adam
             note(_line(name, sys._getframe(1).f_globals.get("__name__", "")))
-        init(optimizer, *args, **kwargs | {"fused": True, "foreach": None})
+        given.arguments |= {"fused": True, "foreach": None}
+        init(*given.args, **given.kwargs)
 
     return made
 

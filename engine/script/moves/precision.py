@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
@@ -121,11 +122,13 @@ class Autocasting:
 
     def _ask(self, owner: type, argument: str, value: str) -> None:
         """Let a class be made with this argument, whatever it is given for it."""
-        init = owner.__init__  # type: ignore[misc]  # each of these takes it by name
+        init = owner.__init__  # type: ignore[misc]  # each of these takes it
 
         @wraps(init)
         def made(made_one: Any, *args: Any, **kwargs: Any) -> None:
             self._asked(f'{owner.__name__}({argument}="{value}")')
-            init(made_one, *args, **kwargs | {argument: value})
+            given = inspect.signature(init).bind(made_one, *args, **kwargs)
+            given.arguments[argument] = value
+            init(*given.args, **given.kwargs)
 
         patch_for_good(owner, "__init__", made, why="a number format is tried in a script")
