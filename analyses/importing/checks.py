@@ -91,7 +91,7 @@ def of_a_rung(rung: Rung) -> str:
         return f"it has at most {_MAX_MOVES} moves, each with a name"
     if rung.gpu or "gpu" in rung.fields:
         is_one = rung.gpu in GPUS and rung.fields == {"gpu": rung.gpu} and rung.result is None
-        return "" if is_one else "it changes the GPU to another of the catalogue, and nothing else"
+        return "" if is_one else "it changes the GPU to another catalogue GPU, and nothing else"
     if not all(value in MOVED.get(name, ()) for name, value in rung.fields.items()):
         return f"its fields are {', '.join(MOVED)}, with what a move may change them to"
     result = rung.result
