@@ -23,6 +23,7 @@ from ...core.errors import EngineError
 from ...core.process import die_with_parent
 from ...tracing.beside import OwnThread
 from ..factory import ScriptFailed
+from .scratch import remove_left_by
 
 _Answer = TypeVar("_Answer")
 Done = Callable[[_Answer | EngineError], NoReturn]
@@ -71,6 +72,7 @@ class Fork(Generic[_Answer]):
             with self._answers:
                 message = self._answers.read()
             _, status = os.waitpid(self._process, 0)
+            remove_left_by(self._process)
             self._process = 0
             if not message:
                 raise ScriptFailed(_ended(os.waitstatus_to_exitcode(status)))
@@ -92,6 +94,7 @@ class Fork(Generic[_Answer]):
             with suppress(ProcessLookupError):
                 os.kill(self._process, signal.SIGKILL)
             os.waitpid(self._process, 0)
+            remove_left_by(self._process)
             self._process = 0
         self._answers.close()
         self._printed.close()

@@ -33,14 +33,14 @@ _OF_ONE = (
     "stat",
     "lstat",
     "access",
-    "chmod",
     "chdir",
-    "utime",
     "listxattr",
     "getxattr",
-    "setxattr",
 )
 """Functions of ``os`` whose first argument is a file or folder that is there."""
+
+_CHANGE = ("chmod", "chown", "utime", "setxattr", "removexattr")
+"""Those that change what is known of it beside what it holds."""
 
 _OPEN_BY_NAME = {"tarfile": "bltn_open", "bz2": "_builtin_open"}
 """Names by which modules have taken ``open`` for themselves."""
@@ -66,6 +66,16 @@ def temporary_folder() -> str:
     return tempfile.gettempdir()
 
 
+def remove_left_by(process: int) -> None:
+    """Remove the files of a script whose process was ended before it could."""
+    for folder in Path(temporary_folder()).glob(f"{_prefix(process)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix(process: int) -> str:
+    return f"memorymark-{process}-"
+
+
 class Scratch:
     """Files that a script has written, removed and renamed.
 
@@ -74,7 +84,7 @@ class Scratch:
     """
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp()
+        self._folder = tempfile.mkdtemp(prefix=_prefix(os.getpid()))
         self._stands_for: dict[str, str] = {}
         self._gone: set[str] = set()
         self._links: set[str] = set()
@@ -104,6 +114,12 @@ class Scratch:
             (os, "listdir", self._names),
             (os, "scandir", self._entries),
             *((os, name, self._of_one(getattr(os, name))) for name in _OF_ONE if hasattr(os, name)),
+            *(
+                (os, name, self._changing(getattr(os, name)))
+                for name in _CHANGE
+                if hasattr(os, name)
+            ),
+            (os, "truncate", partial(_with_file, os.truncate, self._to_write)),
         ):
             patch_for_good(
                 owner, name, stand_in, why="files of a script are its own, and all others stay"
@@ -168,13 +184,14 @@ class Scratch:
         self, file: Any, *, exclusive: bool = False, keeps: bool = True, also_apart: bool = False
     ) -> Any:
         """The file to write for another one: ours, with what that holds by now."""
-        if isinstance(file, bytes) or str(file) == ":memory:":  # of a database
+        if str(file) == ":memory:":  # of a database
             return file
         path = self._target(file)
         place = self._place(path)
         if place is not None and (self._is_ours(place) or self._is_ours(path)):
             return place
         if self._is_apart(path) and not also_apart:
+            self._gone.discard(path)  # it is there again
             return file
         is_there = place is not None and self._exists(place)
         if place is not None and ((exclusive and is_there) or self._is_folder(path)):
@@ -208,7 +225,7 @@ class Scratch:
 
     def _linked(self, source: Any, target: Any, *args: Any, **kwargs: Any) -> None:
         name = self._name(target)
-        if kwargs or self._is_apart(name):
+        if _is_elsewhere(target, kwargs) or self._is_apart(name):
             self._symlink(source, target, *args, **kwargs)
             return
         if self._exists(self._place(name)):
@@ -265,11 +282,18 @@ class Scratch:
             shutil.copytree(source, target) if self._is_folder(old) else shutil.copyfile(
                 source, target
             )
-        elif self._is_apart(old):  # it would not stay there
-            self._replace(place, own)
+        elif self._is_apart(old):
+            is_temporary = _is_in(old, os.path.realpath(temporary_folder()))
+            if is_temporary:  # it would not stay there
+                self._replace(place, own)
+            elif self._is_folder(old):
+                shutil.copytree(place, own)
+            else:
+                shutil.copyfile(place, own)
             self._hide(new)
             self._stands_for[new] = own
-            return
+            if is_temporary:
+                return
         else:
             inside = {one: at for one, at in self._stands_for.items() if _is_below(one, old)}
             hidden = {one for one in self._gone if _is_below(one, old)}
@@ -280,12 +304,12 @@ class Scratch:
         self._hide(old)
 
     def _names(self, path: Any = ".") -> list[Any]:
-        if self._holds_the_same(path):
+        if isinstance(path, bytes) or self._holds_the_same(path):
             return self._listdir(path)
         return list(self._inside(path))
 
     def _entries(self, path: Any = ".") -> Any:
-        if self._holds_the_same(path):
+        if isinstance(path, bytes) or self._holds_the_same(path):
             return self._scandir(path)
         above = Path("." if path is None else path)
         return Entries([Entry(above / name, at) for name, at in self._inside(path).items()])
@@ -318,10 +342,26 @@ class Scratch:
 
         return called
 
+    def _changing(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of ``os`` that changes a file: those that were there stay as they are."""
+
+        def called(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if _is_elsewhere(path, kwargs):
+                return function(path, *args, **kwargs)
+            place = self._found(path)
+            name = self._target(path)
+            if self._is_ours(self._target(place)) or self._is_apart(name):
+                return function(place, *args, **kwargs)
+            if not self._exists(self._place(name)):
+                raise _no_file(path)
+            return None
+
+        return called
+
     def _is_as_it_was(self, path: Any) -> bool:
         """Whether nothing has been changed that a path may name."""
         untouched = not (self._stands_for or self._gone)
-        return untouched or isinstance(path, int | bytes) or getattr(self._aside, "now", False)
+        return untouched or isinstance(path, int) or getattr(self._aside, "now", False)
 
     def _found(self, file: Any, follows: bool = True) -> Any:
         """The file that is found by a path: one of ours, or what is really there."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import traceback
 from pathlib import Path
 
 import pytest
 
+from engine.script.factory import ScriptFailed
 from engine.script.process import scratch
 from engine.script.process.fork import Done, in_a_fork
 
@@ -232,3 +235,61 @@ os.remove("log.txt")
 assert sorted(subprocess.check_output(["ls"]).split()) == [b"log.txt", b"old"]
 """
     )
+
+
+def test_a_file_that_is_moved_out_of_a_cache_stays_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = folder.parent / "cache"
+    cache.mkdir()
+    (cache / "data.bin").write_text("kept")
+    monkeypatch.setenv("HF_HOME", str(cache))
+    before = contents(folder)
+    run(
+        f"""
+os.rename("{cache}/data.bin", "data.bin")
+assert Path("data.bin").read_text() == "kept"
+assert not os.path.exists("{cache}/data.bin")
+Path("{cache}/data.bin").write_text("again")
+assert Path("{cache}/data.bin").read_text() == "again"
+Path("{cache}/data.bin").write_text("kept")
+"""
+    )
+    assert contents(folder) == before
+    assert (cache / "data.bin").read_text() == "kept"
+
+
+def test_files_named_by_bytes_and_their_times_and_modes_stay(folder: Path) -> None:
+    before, found = contents(folder), (folder / "log.txt").stat()
+    run(
+        """
+with open(b"log.txt", "w") as log:
+    log.write("new")
+assert open(b"log.txt").read() == "new" == Path("log.txt").read_text()
+os.symlink("old", "link", target_is_directory=True)
+assert Path("link/one.txt").read_text() == "1"
+os.chmod("old/one.txt", 0o600)
+Path("old/one.txt").touch()
+os.truncate("old/one.txt", 0)
+assert Path("old/one.txt").read_text() == ""
+"""
+    )
+    assert contents(folder) == before
+    again = (folder / "log.txt").stat()
+    assert (again.st_mode, again.st_mtime_ns) == (found.st_mode, found.st_mtime_ns)
+
+
+def test_what_a_killed_script_has_written_is_removed() -> None:
+    reading, writing = os.pipe()
+
+    def work(done: Done[str]) -> None:
+        os.write(writing, scratch.Scratch()._folder.encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(ScriptFailed):
+        in_a_fork(work)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        made = Path(told.read())
+    assert made.name.startswith("memorymark-")
+    assert not made.exists()
