@@ -196,7 +196,8 @@ def _asked(analysis: Analysis) -> Query | None:
 
 
 _HAS_NO_CHOICE_OF_GPU = Q(result__compared_gpus__0__isnull=True)
-"""An answer that names a GPU among others keeps it; see :func:`analyses.results.decided.advise`."""
+"""An answer that chose its GPU keeps it; see :func:`analyses.results.decided.advise`. The GPUs of a
+script are only compared."""
 
 
 def _undecided() -> QuerySet[Analysis]:

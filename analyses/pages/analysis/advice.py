@@ -14,7 +14,7 @@ from analyses.jobs.plans import plan_request
 from analyses.models import QueryKind
 from analyses.pages.access import MemberRequest, find_analysis
 from analyses.pages.analysis.ladder import Ladder, ladder_of
-from analyses.pages.analysis.views import context_of
+from analyses.pages.analysis.views import context_of, gpus_of
 from analyses.pages.long_poll import hear
 from engine.core.errors import InvalidInput
 
@@ -36,7 +36,7 @@ def advice(request: MemberRequest, pk: int) -> HttpResponse:
     if ladder.query is not None:
         queries.keep_alive(ladder.query)
     if not request.htmx:
-        gpus = ladder.advice.gpus if ladder.advice else None
+        gpus = gpus_of(analysis, None, ladder)
         context = {"analysis": analysis, "ladder": ladder, "gpus": gpus}
         return render(request, "advice/advice.html", context)
     if seen is not None:

@@ -227,7 +227,7 @@ def context_of(
     verdict = verdict_of(analysis, instead, may_report=may_report)
     is_adopted = analysis.adopted_at is not None and compared is None
     new_lines = analysis.log_lines.filter(pk__gt=seen.line, pk__lte=now.line)
-    gpus = _gpus(analysis, verdict, ladder)
+    gpus = gpus_of(analysis, verdict, ladder)
     lines = list(reversed(new_lines.order_by("-id")[: SHOWN_LOG_LINES + 1]))
     context = {
         "analysis": analysis,
@@ -260,7 +260,7 @@ def context_of(
     return context
 
 
-def _gpus(
+def gpus_of(
     analysis: Analysis, verdict: ShownAnswer | None, ladder: Ladder | None
 ) -> GpuComparison | None:
     """The GPUs to compare: those among which the answer chose, else those of the plan."""

@@ -32,7 +32,6 @@ class MoveNotMade(EngineError):
 
 
 _WITHOUT = {
-    ScriptMove.TF32: "has no matrix product in fp32",
     ScriptMove.BF16: "runs no module with weights that are trained",
     ScriptMove.FP16: "runs no module with weights that are trained",
     ScriptMove.FUSED_OPTIMIZER: "makes no optimizer of PyTorch's that has a fused kernel",

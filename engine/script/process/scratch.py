@@ -263,9 +263,12 @@ class Scratch:
 
     def _hide(self, name: str) -> None:
         """Let a file or folder be gone, with all that is in it."""
-        for known in (self._stands_for, self._gone):
-            for one in [one for one in known if Path(one).is_relative_to(name)]:
-                known.pop(one) if isinstance(known, dict) else known.discard(one)
+        inside = [name]
+        if self._is_folder(name):  # there may be many files
+            inside += [one for one in (*self._stands_for, *self._gone) if _is_below(one, name)]
+        for one in inside:
+            self._stands_for.pop(one, None)
+            self._gone.discard(one)
         self._gone.add(name)
         self._links.discard(name)
 
