@@ -180,6 +180,24 @@ def test_a_move_gives_the_trace_of_the_line_it_names(
     assert not by_hand.move_lines
 
 
+def test_blocks_are_checkpointed_once_though_models_come_one_after_another(tmp_path: Path) -> None:
+    source = PLAIN.replace(
+        "optimizer = torch.optim.AdamW(model.parameters()",
+        'width = model(torch.randn(2, 64, device="cuda")).shape[1]\n'
+        "head = nn.Linear(width, 10).cuda()\n"
+        "optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()]",
+    ).replace("cross_entropy(model(x), y)", "cross_entropy(head(model(x)), y)")
+
+    made = traced(tmp_path, source.format(**AS_IT_IS), ScriptMove.CHECKPOINTING)
+    assert same(made, traced(tmp_path, source.format(**AS_IT_IS | CHECKPOINTED)))
+
+
+def test_checkpointing_that_was_imported_by_its_name_is_switched_off(tmp_path: Path) -> None:
+    source = PLAIN.format(**AS_IT_IS | CHECKPOINTED)
+    made = traced(tmp_path, source, ScriptMove.NO_CHECKPOINTING)
+    assert made.move_lines == ["call blocks without torch.utils.checkpoint.checkpoint"]
+
+
 def test_checkpointing_is_switched_off_wherever_it_is_called(tmp_path: Path) -> None:
     made = traced(tmp_path, PLAIN.format(**AS_IT_IS | CHECKPOINTED), ScriptMove.NO_CHECKPOINTING)
     assert same(made, traced(tmp_path, PLAIN.format(**AS_IT_IS)))
