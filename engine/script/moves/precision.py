@@ -89,7 +89,8 @@ class Autocasting:
 
         @wraps(differentiate)
         def ended(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            self.end()
+            if is_whole or not kwargs.get("create_graph"):  # else it is a part of the loss
+                self.end()
             if is_whole and self._scaling is not None and not self._by_framework:
                 outputs = self._scaling.scaled(outputs)
             return differentiate(outputs, *args, **kwargs)

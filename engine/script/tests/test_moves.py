@@ -274,3 +274,30 @@ def test_bf16_ends_with_a_step_that_has_no_backward_pass(tmp_path: Path) -> None
     made = traced(tmp_path, FUNCTIONAL, ScriptMove.BF16)
     assert not any("Steps differ" in caveat for caveat in made.caveats)
     assert {one.dtype for one in made.operations if one.flops} == {"bfloat16"}
+
+
+PENALTY = """
+import argparse
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=4)
+args = parser.parse_args()
+critic = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 1)).cuda()
+optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+for _ in range(6):
+    x = torch.randn(args.batch_size, 64, device="cuda", requires_grad=True)
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled={casts}):
+        score = critic(x)
+        (slope,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+        loss = score.mean() + (slope @ slope.T).diagonal().sub(1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_gradient_in_the_loss_is_autocast_too(tmp_path: Path) -> None:
+    made = traced(tmp_path, PENALTY.format(casts="False"), ScriptMove.BF16)
+    assert same(made, traced(tmp_path, PENALTY.format(casts="True")))
