@@ -68,7 +68,7 @@ class _Stepped:
         return getattr(vars(self)["_optimizer"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._optimizer, name, value)
+        vars(self._optimizer)[name] = value
 
     def __delattr__(self, name: str) -> None:
-        delattr(self._optimizer, name)
+        del vars(self._optimizer)[name]
