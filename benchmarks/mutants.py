@@ -77,7 +77,7 @@ def try_target(target: Target, tree: Path, cosmic_ray: str, size: int, seed: int
     settings = {
         "module-path": target.modules,
         "timeout": 30 + 3 * (monotonic() - begun),
-        "excluded-modules": [],
+        "excluded-modules": [f"{module}/tests/*" for module in target.modules],
         "test-command": shlex.join(tests),
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]

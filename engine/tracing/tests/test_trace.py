@@ -275,3 +275,20 @@ def test_batch_one_has_a_stand_in_where_pytorch_refuses_it() -> None:
     two.check_runnable()
     with pytest.raises(NeedsTwoSamples, match="needs more than one value"):
         stand_in.check_runnable()
+
+
+def test_what_is_held_between_steps_was_made_before_the_last_and_not_freed() -> None:
+    trace = Trace(
+        2,
+        events=[(ALLOCATE, 0), (ALLOCATE, 1), (FREE, 1), (ALLOCATE, 2), (ALLOCATE, 3)],
+        sizes=[512, 1024, 2048, 4096],
+        categories=[
+            Category.PARAMETERS,
+            Category.OPTIMIZER_STATE,
+            Category.OPTIMIZER_STATE,
+            Category.ACTIVATIONS,
+        ],
+        last_step=4,
+    )
+    held = {category: size for category, size in trace.held_between_steps().items() if size}
+    assert held == {Category.PARAMETERS: 512, Category.OPTIMIZER_STATE: 2048}
