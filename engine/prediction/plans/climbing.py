@@ -29,7 +29,7 @@ _NICENESS = 10
 
 @dataclass(frozen=True)
 class Climbed:
-    """What was found for a plan.
+    """The findings for a plan.
 
     Attributes:
         ladder: The best rungs, in order; empty without a current GPU.

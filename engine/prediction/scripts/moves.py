@@ -12,7 +12,7 @@ from ...script.moves.kinds import FUSED, ScriptMove
 from ...tracing.trace import RECOMPUTATION, Trace
 from ..plans.moves import HALF
 
-_MOST = 0.5
+_MIN_SHARE = 0.5
 """Share of a step's products in fp32 from which on its number format is worth a move: a script that
 autocasts keeps a few in fp32."""
 
@@ -39,7 +39,7 @@ def _of_precision(step: Trace, gpu: Gpu) -> Iterator[Move]:
     work: Counter[str] = Counter()
     for one in step.operations:
         work[one.dtype] += one.flops
-    if not work.total() or work["float32"] < _MOST * work.total():
+    if not work.total() or work["float32"] < _MIN_SHARE * work.total():
         return
     if not step.tf32 and gpu.tf32_flops is not None:
         yield Move("tf32", {"precision": Precision.TF32}, Learning.NUMERICS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import shutil
 import signal
 import sys
 import tempfile
@@ -17,13 +18,13 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Generic, NoReturn, TypeVar
 
 from ...core.errors import EngineError
 from ...core.process import die_with_parent
 from ...tracing.beside import OwnThread
 from ..factory import ScriptFailed
-from .scratch import remove_left_by
 
 _Answer = TypeVar("_Answer")
 Done = Callable[[_Answer | EngineError], NoReturn]
@@ -72,7 +73,7 @@ class Fork(Generic[_Answer]):
             with self._answers:
                 message = self._answers.read()
             _, status = os.waitpid(self._process, 0)
-            remove_left_by(self._process)
+            _remove_left_by(self._process)
             self._process = 0
             if not message:
                 raise ScriptFailed(_ended(os.waitstatus_to_exitcode(status)))
@@ -94,10 +95,21 @@ class Fork(Generic[_Answer]):
             with suppress(ProcessLookupError):
                 os.kill(self._process, signal.SIGKILL)
             os.waitpid(self._process, 0)
-            remove_left_by(self._process)
+            _remove_left_by(self._process)
             self._process = 0
         self._answers.close()
         self._printed.close()
+
+
+def folder_prefix(process: int) -> str:
+    """The beginning of the names of temporary folders that a forked process makes for itself."""
+    return f"memorymark-{process}-"
+
+
+def _remove_left_by(process: int) -> None:
+    """Remove the folders of a process that was ended before it could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{folder_prefix(process)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def in_a_fork(work: Callable[[Done[_Answer]], object]) -> _Answer:

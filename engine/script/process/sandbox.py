@@ -76,7 +76,7 @@ _SILENT: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Kept:
-    """What a script has written in a process of ours."""
+    """The files that a script has written in a process of ours."""
 
     _scratch: Scratch
     _saved: SavedFiles

@@ -25,7 +25,7 @@ _NOT_WRITTEN = (OSError, pickle.PicklingError, AttributeError, NotImplementedErr
 
 
 class SavedFiles:
-    """What ``torch.save`` does from now on, for as long as the process lives.
+    """The work of ``torch.save`` from now on, for as long as the process lives.
 
     Args:
         scratch: The files of the script.

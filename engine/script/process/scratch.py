@@ -26,17 +26,11 @@ from typing import IO, Any
 from ...versions.patches import patch_for_good
 from ..on_import import when_imported
 from .folder_entries import Entries, Entry
+from .fork import folder_prefix
 
 _CACHES = ("HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_OF_ONE = (
-    "stat",
-    "lstat",
-    "access",
-    "chdir",
-    "listxattr",
-    "getxattr",
-)
+_OF_ONE = ("stat", "lstat", "access", "chdir", "listxattr", "getxattr")
 """Functions of ``os`` whose first argument is a file or folder that is there."""
 
 _CHANGE = ("chmod", "chown", "utime", "setxattr", "removexattr")
@@ -66,16 +60,6 @@ def temporary_folder() -> str:
     return tempfile.gettempdir()
 
 
-def remove_left_by(process: int) -> None:
-    """Remove the files of a script whose process was ended before it could."""
-    for folder in Path(temporary_folder()).glob(f"{_prefix(process)}*"):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _prefix(process: int) -> str:
-    return f"memorymark-{process}-"
-
-
 class Scratch:
     """Files that a script has written, removed and renamed.
 
@@ -84,7 +68,7 @@ class Scratch:
     """
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix=_prefix(os.getpid()))
+        self._folder = tempfile.mkdtemp(prefix=folder_prefix(os.getpid()))
         self._stands_for: dict[str, str] = {}
         self._gone: set[str] = set()
         self._links: set[str] = set()
@@ -326,7 +310,7 @@ class Scratch:
         return self._place(path) == path and path not in changed
 
     def _inside(self, folder: Any) -> dict[str, str]:
-        """What is in a folder: its names, and where each really is."""
+        """The names in a folder, and where each really is."""
         path = self._target("." if folder is None else folder)
         place = self._found(path)
         found = {name: f"{place}{os.sep}{name}" for name in self._listdir(place)}
@@ -435,7 +419,7 @@ class Scratch:
 def _with_file(
     function: Callable[..., Any], found: Callable[[Any], Any], /, *args: Any, **kwargs: Any
 ) -> Any:
-    """What a function makes of the file that stands for its first argument."""
+    """The result of a function for the file that stands for its first argument."""
     if args and isinstance(args[0], str | os.PathLike):
         args = found(args[0]), *args[1:]
     return function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What a script saves by torch.save: it loads it again, and no file of the user is written over."""
+"""Files that a script saves by torch.save: it loads them again, and writes over none of its user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kept_apart(code: Callable[[Kept], object]) -> object:
-    """What code returns in a process in which a script's files are kept apart."""
+    """The value of code in a process in which a script's files are kept apart."""
 
     def run(done: Done[object]) -> None:
         kept = keep_quiet()
