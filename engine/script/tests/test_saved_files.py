@@ -1,4 +1,4 @@
-"""Files that a script saves by torch.save: it loads them again, and writes over none of its user."""
+"""Files that a script saves by torch.save: it loads them again, and no others are written over."""
 
 from __future__ import annotations
 
